@@ -1,0 +1,23 @@
+"""Shared by all tests: one torch thread, pytester for plugin tests, a cache of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Generated code goes to a directory of this run, unless TDIST_CACHE_DIR names one."""
+    if "TDIST_CACHE_DIR" in os.environ:
+        yield
+        return
+    os.environ["TDIST_CACHE_DIR"] = str(tmp_path_factory.mktemp("tdist-cache"))
+    yield
+    del os.environ["TDIST_CACHE_DIR"]
