@@ -72,7 +72,7 @@ class Clock:
     def __init__(self, version: int, vec: Vector, m: memoryview | None = None) -> None:
         self.version = version
         self.vec = vec
-        self.m = memoryview(vec) if m is None else m
+        self.m = vec.data if m is None else m
 
     @property
     def seed(self) -> Vector:
@@ -86,7 +86,7 @@ class Clock:
         """Make room for slots given out since; what is known stays the same."""
         vec = space.fit(self.vec)
         if vec is not self.vec:
-            self.vec, self.m = vec, memoryview(vec)
+            self.vec, self.m = vec, vec.data
 
     def __repr__(self) -> str:
         return f"Clock(version={self.version}, seed={self.seed.tolist()}, ascend={self.ascend.tolist()})"
@@ -191,7 +191,7 @@ class AgentClocks:
         return self.W
 
     def receive(self, word: Clock | WordClock | None) -> None:
-        """Join `word` into every clock: an edge that nothing can move across (enqueue, synchronise, host collective)."""
+        """Join `word` into every clock: an edge nothing moves across (enqueue, synchronise, host collective)."""
         self.R = self.F = self.acquire(word)
 
     def effect(self) -> None:
@@ -254,7 +254,7 @@ def join_all(agents: Sequence[AgentClocks], drains: bool = True, site: Any = Non
         np.maximum(vec[: len(known)], known, out=vec[: len(known)])
     for agent in agents:
         _enter_barrier(agent, vec, drains, site)
-    shared = memoryview(vec)
+    shared = vec.data
     for agent in agents:
         agent._version += 1
         agent.W = agent.R = Clock(agent._version, vec, shared)
