@@ -1,0 +1,286 @@
+"""The one table of finding kinds: id, severity, and the texts that a reader meets.
+
+`make` builds a finding from data. Templates are `str.format` over that data; a missing field is a defect of the caller
+and raises at once (a test makes every kind).
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tdist.errors import UsageError
+from tdist.findings.model import Finding, Party, Severity
+
+PREFIX: Final = "tdist."
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of finding. `title`, `why` and `cure` are templates; `explanation` is for the documentation."""
+
+    id: str
+    severity: Severity
+    title: str
+    explanation: str
+    why: str
+    cure: str
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The data that the templates need."""
+        texts = (self.title, self.why, self.cure)
+        return frozenset(name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name)
+
+
+_ERROR, _HAZARD, _NOTE = Severity.ERROR, Severity.HAZARD, Severity.NOTE
+
+_TABLE: Final = (
+    Kind(
+        "race",
+        _ERROR,
+        "data race: {second} of {tensor} is not ordered after {first} by another agent",
+        "Two agents touch a common byte, at least one writes, and neither access is ordered before the other.",
+        "nothing orders the two accesses",
+        "order the two accesses with a notify and a wait whose token the later one consumes, or with a barrier",
+    ),
+    Kind(
+        "hazard.undrained-release",
+        _HAZARD,
+        "undrained signal: {second} of {tensor} can overtake {first} on Ascend",
+        "The signal is ordered after the access in the language, but on Ascend only what was drained before a signal "
+        "SET is complete when the signal arrives; the access may still be in flight.",
+        "no fence, quiet, barrier or draining signal lies between the access and its agent's release",
+        "put `libshmem_device.fence()` between the access and the notify",
+    ),
+    Kind(
+        "hazard.stale-cache",
+        _HAZARD,
+        "stale data cache: {second} of {tensor} may miss {first} on Ascend",
+        "Scalar loads and gathers go through the data cache on Ascend; a wait does not invalidate it.",
+        "no fence or quiet lies between the wait and the scalar load or gather",
+        "put `libshmem_device.fence()` between the wait and the load, or load a whole tile",
+    ),
+    Kind(
+        "hazard.hidden-alias",
+        _HAZARD,
+        "hidden alias: own {second} of {tensor} may pass own {first} on Ascend",
+        "The compiler does not see that a pointer from symm_at or consume_token aliases another one, and does not "
+        "order a load after the store through it.",
+        "no drain lies between the store and the load, and one of the two pointers went through symm_at or "
+        "consume_token",
+        "put `libshmem_device.fence()` between the store and the load, or use one pointer for both",
+    ),
+    Kind(
+        "deadlock",
+        _ERROR,
+        "deadlock: {waiting} of {agents} agents wait and nothing can wake them",
+        "Every agent is blocked or ended, no transfer is under way, every rank is quiescent.",
+        "no agent that can still run writes what is waited for",
+        "compare the value, slot and rank of each wait below with the notify that was meant for it",
+    ),
+    Kind(
+        "barrier-divergence",
+        _ERROR,
+        "barrier divergence: {missing} of {participants} participants never reach {barrier}",
+        "A barrier needs every agent of the launch on every rank.",
+        "{reason}",
+        "let every program of every rank execute the same number of barriers",
+    ),
+    Kind(
+        "out-of-bounds",
+        _ERROR,
+        "out of bounds: {op} of {tensor} outside its allocation",
+        "An access touches bytes outside the allocation that its pointer came from.",
+        "no mask turns the lanes outside off",
+        "mask the access with the bound of that axis",
+    ),
+    Kind(
+        "pointer-misuse",
+        _ERROR,
+        "pointer misuse in {op}: {problem}",
+        "A pointer is not what the operation needs: outside the symmetric heap, of another rank, or translated twice.",
+        "heap bases differ from rank to rank; only symmetric addresses have a counterpart on a peer",
+        "give {op} the local symmetric address and the PE; translate with dl.symm_at exactly once",
+    ),
+    Kind(
+        "lost-wait",
+        _NOTE,
+        "lost wait: the compiler deleted {op}",
+        "A wait has only a Read effect: when nothing uses its token, the compiler may delete it, and does.",
+        "{reason}",
+        "consume the token on every pointer that depends on it: ptr = dl.consume_token(ptr, token)",
+    ),
+    Kind(
+        "merged-wait",
+        _NOTE,
+        "merged: the compiler kept one of two equal {op}",
+        "Two equal operations with Read effects and no Write effect between them are merged.",
+        "nothing with a Write effect lies between the two",
+        "if both are meant to happen, put an operation with a Write effect between them (store, notify, fence)",
+    ),
+    Kind(
+        "concurrent-set",
+        _ERROR,
+        "concurrent signal SET: two unordered writes to one word of {tensor}",
+        "Of two unordered writes to a synchronisation word one is a SET: whichever comes last wins.",
+        "nothing orders the two writes",
+        "give each writer a slot of its own, or use ADD and wait for the sum",
+    ),
+    Kind(
+        "line-sharing",
+        _NOTE,
+        "shared line: two writers in one 64-byte line of {tensor}",
+        "A signal SET and `_p` write back the whole 64-byte line that they live in.",
+        "a write-back of the line can undo the other write",
+        "keep signal slots 64 bytes apart (SIGNAL_SLOT_STRIDE) and data out of their lines",
+    ),
+    Kind(
+        "overshoot",
+        _ERROR,
+        "overshoot: a later write to {tensor} can pass the value that a wait needs",
+        "A wait compares for equality at each poll; a write that is not ordered after the poll can step over it.",
+        "the write is not ordered after the wait that needs the earlier value",
+        "let the waiter release (credit or barrier) before the word is written again, or wait with >=",
+    ),
+    Kind(
+        "short-signal",
+        _ERROR,
+        "short signal tensor: wait on {slots} slots needs {needed_bytes} bytes, {tensor} has {have_bytes}",
+        "wait(ptr, n) polls slot 0 … n-1, 64 bytes apart.",
+        "slots are 64 bytes apart whatever the element type",
+        "allocate n × SIGNAL_SLOT_STRIDE elements and index slots by SIGNAL_SLOT_STRIDE",
+    ),
+    Kind(
+        "canary",
+        _ERROR,
+        "canary overwritten: bytes beside {tensor} changed",
+        "Guard bytes around an allocation do not hold their pattern any more.",
+        "something wrote outside its allocation",
+        "check the bounds of the writes to this tensor and its neighbours",
+    ),
+    Kind(
+        "uninitialised",
+        _ERROR,
+        "uninitialised use: {tensor} depends on memory that nobody wrote",
+        "Two runs that differ only in the poison of fresh memory and masked-off lanes gave different outputs.",
+        "a value that was never written reaches an output, an address, a branch or a mask",
+        "initialise the memory, or give the masked load `other=`",
+    ),
+    Kind(
+        "grid-too-large",
+        _ERROR,
+        "grid too large: {programs} programs need {needed} cores at once, the card has {cores}",
+        "A kernel whose programs wait for each other needs all of them resident.",
+        "programs beyond the cores start only when earlier ones end, and those wait",
+        "launch at most {cores} programs and let each loop over tiles with a grid stride",
+    ),
+    Kind(
+        "arithmetic",
+        _ERROR,
+        "arithmetic: {problem} in {op}",
+        "An operation has no defined result: overflow, division by zero, shift past the width, conversion out of range.",
+        "the operands are outside what the operation is defined for",
+        "widen the type or guard the operands",
+    ),
+    Kind(
+        "width-mismatch",
+        _ERROR,
+        "signal width: {op} of {width_bits} bits on {tensor}, whose words have {word_bits}",
+        "A signal operation and the word that it touches differ in width, or two signals overlap.",
+        "a wider write also changes the neighbouring word",
+        "use the signal dtype that the tensor was made with on both sides",
+    ),
+    Kind(
+        "asymmetric-alloc",
+        _ERROR,
+        "asymmetric allocation: ranks disagree on {what}",
+        "Allocation on the symmetric heap is collective: same order and same size on every rank.",
+        "offsets on the heap would differ from rank to rank",
+        "allocate with the same sizes in the same order on every rank",
+    ),
+    Kind(
+        "double-effect",
+        _NOTE,
+        "double effect: {op} takes effect on both vector cores as compiled",
+        "An effect that is not idempotent runs once per core when it stands outside a sub_vec_id() gate.",
+        "{reason}",
+        "guard it with `if sub_vec_id() == 0:`",
+    ),
+    Kind(
+        "host-error",
+        _ERROR,
+        "host error on rank {rank}: {error}",
+        "The host function of a rank raised, or its process ended.",
+        "the other ranks cannot go on without it",
+        "fix the host error first",
+    ),
+    Kind(
+        "kernel-assert",
+        _ERROR,
+        "device assertion failed: {message}",
+        "A tl.device_assert of the kernel did not hold.",
+        "the condition was false for at least one lane",
+        "see the values below",
+    ),
+)
+
+KINDS: Final[dict[str, Kind]] = {PREFIX + kind.id: kind for kind in _TABLE}
+
+
+def kind_of(kind_id: str) -> Kind:
+    """The table row of `kind_id`, with or without the prefix.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    full = kind_id if kind_id.startswith(PREFIX) else PREFIX + kind_id
+    if full not in KINDS:
+        raise UsageError(f"no finding kind {kind_id!r}; known: {', '.join(sorted(KINDS))}")
+    return KINDS[full]
+
+
+def make(
+    kind_id: str,
+    parties: Sequence[Party] = (),
+    *,
+    expected: str = "",
+    got: str = "",
+    why: str | None = None,
+    cure: str | None = None,
+    profile: str | None = None,
+    severity: Severity | None = None,
+    **data: Any,
+) -> Finding:
+    """Build a finding of a kind from data.
+
+    Args:
+        kind_id: id from the table, with or without `tdist.`.
+        parties: every side, the one that came first in this run first.
+        expected: what should have been, with values and units.
+        got: what was.
+        why: the missing edge; the table's text if None.
+        cure: what to try; the table's text if None.
+        profile: the release profile it exists under, None if it has nothing to do with one.
+        severity: overrides the table's (line sharing is a note or an error).
+        data: what the templates of the kind need, and anything else worth keeping (JSON values).
+
+    Raises:
+        UsageError: unknown kind.
+        KeyError: a field of the templates is missing.
+    """
+    kind = kind_of(kind_id)
+    return Finding(
+        kind=PREFIX + kind.id,
+        severity=kind.severity if severity is None else severity,
+        title=kind.title.format(**data),
+        profile=profile if profile or kind.severity is not Severity.HAZARD else "ascend",
+        parties=tuple(parties),
+        expected=expected,
+        got=got,
+        why=kind.why.format(**data) if why is None else why,
+        cure=kind.cure.format(**data) if cure is None else cure,
+        data=data,
+    )
