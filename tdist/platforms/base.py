@@ -48,6 +48,14 @@ class RankRuntime(Protocol):
         """Where a symmetric address lies on PE `pe`; 0 if it has none."""
         ...
 
+    def device_address(self, value: int | torch.Tensor) -> int | None:
+        """Device address of a tensor's first element, or of an address that torch calls `data_ptr()`; None for host memory."""
+        ...
+
+    def reserve_heap(self, nbytes: int) -> None:
+        """Set the size of the symmetric heap (collective; the same on all ranks)."""
+        ...
+
     def host_barrier(self) -> None:
         """A host collective over all ranks: orders hosts, waits for no stream."""
         ...

@@ -1,0 +1,363 @@
+"""How a host function touches device memory through torch.
+
+A host of a card reads device memory only after the stream has done what was queued before, and its writes are stream
+operations themselves. Two torch modes give CPU tensors that behaviour. A tensor is *device memory* if it lies on the
+symmetric heap or if its storage has been passed to a launch; all other tensors are ordinary host memory and pay for the
+lookup only.
+
+| what the host does with device memory | what happens |
+|---|---|
+| views, shapes, strides, `empty_like` and kin | nothing |
+| `zero_`, `fill_`, `copy_`, `normal_` and other pure overwriters, `out=` | a stream operation, asynchronous |
+| any other in-place operation | waits for the stream, computes, is queued as a write |
+| any read: arithmetic, `item`, `tolist`, printing, `torch.equal`, `torch.save` | waits for the stream |
+| `numpy()`, `cpu()`, `to("cpu")`, `np.asarray` | waits, then returns a snapshot (on a card they copy, too) |
+| collectives of torch.distributed | reported to the engine as host collectives; data waits for the stream |
+
+Not seen: access through a numpy array or a raw pointer that was taken *before* the tensor was first launched with, and
+point-to-point `send`/`recv` (`isend`/`irecv`), which are not reported: they make no ordering edge. An asynchronous
+collective (`async_op=True`) counts as entered, and its group as joined, where it is issued.
+
+Source: ordering model, "Who acts" (Host, Stream, Edges).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from tdist.errors import UsageError
+from tdist.platforms.sim.device_tensors import Box, boxes_of, bytes_in_box_order
+
+
+class DeviceMemory(Protocol):
+    """What the modes need of a rank's runtime."""
+
+    def address_of(self, tensor: torch.Tensor) -> int | None: ...
+    def host_read(self, boxes: Sequence[Box], op: str) -> None:
+        """Wait for the stream and record a read of `boxes`."""
+        ...
+
+    def host_write(self, boxes: Sequence[Box], data: torch.Tensor, op: str) -> None:
+        """Queue a write of `data` (uint8, in box order) on the stream."""
+        ...
+
+    def host_collective(self, group: tuple[int, ...], kind: str) -> None:
+        """Enter a host collective; returns when every member of `group` has entered it."""
+        ...
+
+
+class _Kind(Enum):
+    FREE = auto()
+    PLAIN = auto()
+    COLLECTIVE = auto()
+    POINT_TO_POINT = auto()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How one operator treats its tensor arguments."""
+
+    name: str
+    kind: _Kind
+    written: frozenset[str]
+    overwrites: bool  # what it writes, it does not read
+
+
+_OVERWRITERS = frozenset(
+    "zero_ fill_ copy_ normal_ uniform_ random_ exponential_ cauchy_ geometric_ log_normal_ bernoulli_".split()
+)
+_METADATA = frozenset(
+    "empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_empty_strided new_zeros "
+    "new_ones new_full is_same_size _unsafe_view _reshape_alias lift_fresh detach_ set_ resize_ resize_as_ as_strided_ "
+    "t_ transpose_ squeeze_ unsqueeze_ swapaxes_ is_pinned record_stream sym_size sym_stride sym_numel "
+    "sym_storage_offset requires_grad_ split unsafe_split _version size stride storage_offset numel is_contiguous".split()
+)
+_POINT_TO_POINT = frozenset("send recv_ recv_any_source_".split())
+
+
+@functools.cache
+def _plan(func: Any) -> _Plan:
+    namespace, _, name = func._schema.name.partition("::")
+    if namespace == "c10d":
+        kind = _Kind.POINT_TO_POINT if name in _POINT_TO_POINT else _Kind.COLLECTIVE
+        return _Plan(name, kind, _c10d_written(func, name), overwrites=False)
+    if getattr(func, "is_view", False) or name in _METADATA:
+        return _Plan(name, _Kind.FREE, frozenset(), overwrites=False)
+    written = [arg for arg in func._schema.arguments if arg.alias_info is not None and arg.alias_info.is_write]
+    overwrites = bool(written) and (name in _OVERWRITERS or all(arg.is_out for arg in written))
+    return _Plan(name, _Kind.PLAIN, frozenset(arg.name for arg in written), overwrites)
+
+
+def _c10d_written(func: Any, name: str) -> frozenset[str]:
+    if name in ("send", "barrier", "monitored_barrier_"):
+        return frozenset()
+    names = (arg.name for arg in func._schema.arguments)
+    return frozenset(arg for arg in names if arg == "tensors" or arg.startswith("output"))
+
+
+def _bind(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    names = [arg.name for arg in func._schema.arguments]
+    yield from zip(names, args, strict=False)
+    yield from kwargs.items()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+class _Access:
+    """One operator call that touches device memory: what it reads, and temporaries for what it writes."""
+
+    def __init__(self, memory: DeviceMemory, plan: _Plan) -> None:
+        self.memory = memory
+        self.plan = plan
+        self.read: list[Box] = []
+        self.writes: dict[int, tuple[torch.Tensor, int, torch.Tensor | None]] = {}
+
+    def note(self, name: str, tensor: torch.Tensor) -> None:
+        address = self.memory.address_of(tensor)
+        if address is None:
+            return
+        if name not in self.plan.written:
+            self.read += boxes_of(tensor, address)
+            return
+        self.writes[id(tensor)] = (tensor, address, None)
+        if not self.plan.overwrites:
+            self.read += boxes_of(tensor, address)
+
+    @property
+    def touched(self) -> bool:
+        return bool(self.read or self.writes)
+
+    def wait(self) -> None:
+        if self.read:
+            self.memory.host_read(self.read, self.plan.name)
+
+    def substitute(self, value: Any) -> Any:
+        return tree_map_only(torch.Tensor, self._temporary, value) if self.writes else value
+
+    def _temporary(self, tensor: torch.Tensor) -> torch.Tensor:
+        entry = self.writes.get(id(tensor))
+        if entry is None:
+            return tensor
+        if entry[2] is None:
+            self._refuse_overlap(tensor)
+            temporary = torch.empty_like(tensor) if self.plan.overwrites else tensor.detach().clone()
+            self.writes[id(tensor)] = entry = (tensor, entry[1], temporary)
+        assert entry[2] is not None
+        return entry[2]
+
+    def _refuse_overlap(self, tensor: torch.Tensor) -> None:
+        if torch._debug_has_internal_overlap(tensor) == 1:
+            raise UsageError(
+                f"{self.plan.name} writes a device tensor of shape {tuple(tensor.shape)} whose elements share memory "
+                f"(strides {tensor.stride()}); clone() it first"
+            )
+
+    def publish(self, result: Any) -> Any:
+        """Queue the writes; gives `result` with the device tensors back in the place of their temporaries."""
+        back = {}
+        for tensor, address, temporary in self.writes.values():
+            if temporary is None:
+                continue
+            back[id(temporary)] = tensor
+            self._write(tensor, address, temporary)
+        return tree_map_only(torch.Tensor, lambda t: back.get(id(t), t), result) if back else result
+
+    def _write(self, tensor: torch.Tensor, address: int, data: torch.Tensor) -> None:
+        if data.shape != tensor.shape:
+            raise UsageError(
+                f"{self.plan.name}(out=…) would resize device memory from {tuple(tensor.shape)} to {tuple(data.shape)}; "
+                "give an output of the right shape"
+            )
+        if tensor.numel():
+            self.memory.host_write(boxes_of(tensor, address), bytes_in_box_order(data, tensor), self.plan.name)
+
+
+class HostDispatchMode(TorchDispatchMode):
+    """Sees every operator that the host runs (below autograd)."""
+
+    def __init__(self, modes: HostModes) -> None:
+        super().__init__()
+        self._modes = modes
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._modes.is_paused:
+            return func(*args, **kwargs)
+        plan = _plan(func)
+        if plan.kind is _Kind.FREE:
+            return func(*args, **kwargs)
+        with self._modes.paused():
+            return self._run(plan, func, args, kwargs)
+
+    def _run(self, plan: _Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        access = _Access(self._modes.memory, plan)
+        for name, value in _bind(func, args, kwargs):
+            for tensor in _tensors(value):
+                access.note(name, tensor)
+        if plan.kind is not _Kind.PLAIN:
+            return self._communicate(access, func, args, kwargs)
+        if not access.touched:
+            return func(*args, **kwargs)
+        access.wait()
+        return access.publish(func(*access.substitute(args), **access.substitute(kwargs)))
+
+    def _communicate(self, access: _Access, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        access.wait()
+        args, kwargs = access.substitute(list(args)), access.substitute(kwargs)
+        if access.plan.kind is _Kind.COLLECTIVE:
+            self._modes.memory.host_collective(_group_of(func, args, kwargs), access.plan.name.strip("_"))
+        result = func(*args, **kwargs)
+        if access.writes:
+            _work_of(result).wait()
+        return access.publish(result)
+
+
+def _group_of(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[int, ...]:
+    import torch.distributed as dist
+
+    boxed = dict(_bind(func, args, kwargs))["process_group"]
+    return tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(boxed)))
+
+
+def _work_of(result: Any) -> Any:
+    import torch.distributed as dist
+
+    return dist.Work.unbox(result[-1] if isinstance(result, list | tuple) else result)
+
+
+_T = torch.Tensor
+_SNAPSHOTS: frozenset[Any] = frozenset({_T.numpy, _T.__array__, _T.cpu})
+# untyped_storage: torch.save and whoever takes the raw bytes
+_DIRECT_READS: frozenset[Any] = frozenset(
+    {
+        _T.tolist,
+        _T.__repr__,
+        _T.__format__,
+        _T.__reduce_ex__,
+        _T.__deepcopy__,
+        _T.__dlpack__,
+        _T.share_memory_,
+        _T.untyped_storage,
+    }
+)
+
+
+class HostFunctionMode(TorchFunctionMode):
+    """Sees the methods that read a tensor's bytes without an operator (`tolist`, `numpy`, printing, pickling)."""
+
+    def __init__(self, modes: HostModes) -> None:
+        super().__init__()
+        self._modes = modes
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._modes.is_paused or not args:
+            return func(*args, **kwargs)
+        if func in _SNAPSHOTS or func in _DIRECT_READS:
+            return self._read(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if func is _T.to and result is args[0] and _names_cpu((*args[1:], *kwargs.values())):
+            return self._snapshot(result)
+        return result
+
+    def _read(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        tensor = args[0]
+        if not self._drain(tensor, func.__name__):
+            return func(*args, **kwargs)
+        with self._modes.paused():
+            if func not in _SNAPSHOTS:
+                return func(*args, **kwargs)
+            copy = tensor.clone()
+            return copy if func is _T.cpu else func(copy, *args[1:], **kwargs)
+
+    def _snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone() if self._modes.memory.address_of(tensor) is not None else tensor
+
+    def _drain(self, tensor: torch.Tensor, op: str) -> bool:
+        with self._modes.paused():
+            address = self._modes.memory.address_of(tensor)
+            if address is None:
+                return False
+            boxes = boxes_of(tensor, address)
+            if boxes:
+                self._modes.memory.host_read(boxes, op)
+            return True
+
+
+def _names_cpu(values: Sequence[Any]) -> bool:
+    return any(
+        (isinstance(value, str) and value.startswith("cpu"))
+        or (isinstance(value, torch.device) and value.type == "cpu")
+        for value in values
+    )
+
+
+class HostModes:
+    """Both modes of one rank, on one thread.
+
+    `paused()` is for our own code: engine and runtime touch the bytes themselves.
+    """
+
+    def __init__(self, memory: DeviceMemory) -> None:
+        self.memory = memory
+        self._depth = 0
+
+    @property
+    def is_paused(self) -> bool:
+        return self._depth > 0
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        with HostFunctionMode(self), HostDispatchMode(self):
+            yield
+
+
+def _inside(parts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(Path(part)) + "/" for part in parts)
+
+
+_OWN = Path(__file__).resolve().parents[2]
+_NOT_USER = _inside(
+    [str(_OWN / "platforms"), str(_OWN / "shmem"), str(_OWN / "language"), str(Path(torch.__file__).parent)]
+)
+
+
+def user_line() -> tuple[str, int]:
+    """File and line of the user's code that is being executed: the innermost frame outside this package and torch."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if (
+            not file.startswith(_NOT_USER)
+            and "/triton/" not in file
+            and not file.endswith(("contextlib.py", "threading.py"))
+        ):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return "<unknown>", 0
