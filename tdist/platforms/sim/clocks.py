@@ -271,10 +271,13 @@ def _enter_barrier(agent: AgentClocks, vec: Vector, drains: bool, site: Any) -> 
     agent.releases.append((stamp, site))
 
 
-def floor_of(clocks: Sequence[Clock]) -> Vector:
-    """What all of `clocks` know: an access at or below it can never race again."""
-    shortest = min(len(clock.vec) for clock in clocks)
-    floor = clocks[0].vec[:shortest].copy()
-    for clock in clocks[1:]:
-        np.minimum(floor, clock.vec[:shortest], out=floor)
+def floor_of(everyone: Sequence[AgentClocks]) -> Vector:
+    """What all of `everyone` know, own accesses included: an access at or below it can never race again."""
+    floor = np.full(2 * everyone[0].space.capacity_slots, np.iinfo(np.int32).max, np.int32)
+    for agent in everyone:
+        for clock in (agent.R, agent.F):
+            known = agent.space.fit(clock.vec).copy()
+            known[agent.entry] = agent.counter
+            known[agent.entry + 1] = agent.last_drain
+            np.minimum(floor, known, out=floor)
     return floor

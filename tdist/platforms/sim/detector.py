@@ -1,0 +1,491 @@
+"""Race detector: byte-exact, keyed by region, under both release profiles at once.
+
+Every distinct byte set that accesses touch has one `Record`: its last plain write and one stamp a reader. An access
+whose set was seen before costs one dictionary lookup plus one comparison for each overlapping record; the list of those
+is found once, when a record is made. Accesses to synchronisation words and atomics have records of their own, one a
+(byte set, word width), with one stamp a writer: among themselves equal words never race.
+
+Keeping only the last plain write of a record loses no race per byte and profile: if the one before was ordered before
+it, whoever races with the earlier races with the later too; if not, that race has been reported. The same holds for
+readers that a write clears.
+
+Source: FastTrack (Flanagan and Freund, PLDI 2009) on regions; docs/ordering-model.md, "Race".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdist.findings.model import Finding
+from tdist.platforms.sim import race_report
+from tdist.platforms.sim.clocks import AgentClocks, Clock, floor_of
+from tdist.platforms.sim.race_report import Access, Conflict, Who
+from tdist.platforms.sim.regions import RegionIndex, Runs, Shape, box_of, runs_of
+
+_PRUNE_FROM_RECORDS: Final = 4096
+
+
+class AllocationLike(Protocol):
+    """What the detector needs of an allocation: `[lo, hi)` are simulated addresses, unique among live ones."""
+
+    rank: int
+    lo: int
+    hi: int
+    name: str | None
+
+
+class Actor(Protocol):
+    """A host or stream that accesses memory."""
+
+    clocks: AgentClocks
+    who: Who
+
+
+class Shadow:
+    """All records of one allocation."""
+
+    __slots__ = ("allocation", "index", "keys", "records")
+
+    def __init__(self, allocation: AllocationLike) -> None:
+        self.allocation = allocation
+        self.index = RegionIndex(allocation.lo)
+        self.records: dict[tuple, Record] = {}
+        self.keys: list[tuple] = []
+
+
+class Record:
+    """What is known of one byte set.
+
+    `we, wc, ws, ww`: entry, stamp, site and agent of the last plain write (stamp 0: none).
+    `rd`: entry → (stamp, site, who) of readers; `aw`: the same of word and atomic writers (`word` > 0 only).
+    `ov` and `ow`: overlapping plain records, and overlapping word records that are not the same words.
+    """
+
+    __slots__ = ("aw", "ov", "ow", "rd", "shadow", "shape", "wc", "we", "word", "ws", "ww")
+
+    def __init__(self, shadow: Shadow, shape: Shape, word: int) -> None:
+        self.shadow = shadow
+        self.shape = shape
+        self.word = word
+        self.we = self.wc = 0
+        self.ws: Any = None
+        self.ww: Who | None = None
+        self.rd: dict[int, tuple[int, Any, Who]] | None = None
+        self.aw: dict[int, tuple[int, Any, Who]] | None = None
+        self.ov: tuple[Record, ...] = ()
+        self.ow: tuple[Record, ...] = ()
+
+    def writes(self) -> Iterator[Access]:
+        """Remembered writes, plain and word."""
+        if self.wc and self.ww is not None:
+            yield Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
+        if self.aw:
+            for entry, (stamp, site, who) in self.aw.items():
+                yield Access(entry, stamp, site, who, True, self.shape)
+
+    def reads(self) -> Iterator[Access]:
+        """Remembered reads."""
+        if self.rd:
+            for entry, (stamp, site, who) in self.rd.items():
+                yield Access(entry, stamp, site, who, False, self.shape)
+
+    def settled(self, floor: NDArray[np.int32]) -> bool:
+        """Whether everyone alive knows all accesses: no later one can race with them."""
+        return all(_known(floor, access) for access in (*self.writes(), *self.reads()))
+
+
+def _known(floor: NDArray[np.int32], access: Access) -> bool:
+    entry = access.entry
+    return entry + 1 < len(floor) and access.stamp <= floor[entry] and access.stamp <= floor[entry + 1]
+
+
+def _same_words(a: Record, b: Record) -> bool:
+    """Two word records of one width whose lanes coincide: their accesses never race with each other."""
+    if not a.word or a.word != b.word:
+        return False
+    return (a.shape.lo - b.shape.lo) % a.word == 0
+
+
+@dataclass(frozen=True)
+class DetectorStats:
+    """Sizes and counts. `shadow_bytes` is an estimate from `sys.getsizeof` of what records hold."""
+
+    records: int
+    allocations: int
+    overlaps: int
+    irregular: int
+    races_met: int
+    shadow_bytes: int
+
+
+class Detector:
+    """Records accesses and reports races.
+
+    Args:
+        sink: gets a finding each time a race is met; the same object for the same pair of source operations.
+    """
+
+    def __init__(self, sink: Callable[[Finding], object]) -> None:
+        self._sink = sink
+        self._records: dict[tuple, Record] = {}
+        self._shadows: dict[int, Shadow] = {}
+        self._met: dict[tuple, tuple[Finding, Any, Any]] = {}
+        self._clocks: dict[int, AgentClocks] = {}
+        self._races_met = 0
+        self._prune_at = _PRUNE_FROM_RECORDS
+
+    # ---- recording -------------------------------------------------------------------------------------------------
+
+    def bind(self, agent: Any) -> None:
+        """Install the recording methods on `agent`, after its clocks started: it has `clocks, rank, launch, program, core`.
+
+        Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them, `access_word(al, off, width, writes, clk,
+        site)` and `access_atomics(al, offs, width, site)`. Call `access_word` before the acquire or release of the
+        same operation: it is ordered by what the agent knew before, and covered by its own release.
+        """
+        self._clocks[agent.clocks.entry] = agent.clocks
+        who = Who(agent.rank, agent.launch, agent.program, agent.core)
+        agent.rd = self._make_rd(agent.clocks, who, cached=False)
+        agent.rd_cached = self._make_rd(agent.clocks, who, cached=True)
+        agent.rd_lanes = self._make_rd_lanes(agent.clocks, who)
+        agent.wr = self._make_wr(agent.clocks, who)
+        agent.wr_lanes = self._make_wr_lanes(agent.clocks, who)
+        agent.access_word = self._make_access_word(agent.clocks, who)
+        agent.access_atomics = self._make_access_atomics(agent.clocks, who)
+
+    def host_read(
+        self, actor: Actor, al: AllocationLike, off: int, rows: int, stride: int, width: int, site: Any
+    ) -> None:
+        """A host's or stream's read of a box, ordered by its R."""
+        self._clocks[actor.clocks.entry] = actor.clocks
+        self._make_rd(actor.clocks, actor.who, cached=False)(al, off, rows, stride, width, None, site)
+
+    def host_write(
+        self, actor: Actor, al: AllocationLike, off: int, rows: int, stride: int, width: int, site: Any
+    ) -> None:
+        """A host's or stream's write of a box, ordered by its W."""
+        self._clocks[actor.clocks.entry] = actor.clocks
+        self._make_wr(actor.clocks, actor.who)(al, off, rows, stride, width, site)
+
+    def _make_rd(self, ac: AgentClocks, who: Who, cached: bool) -> Callable[..., None]:
+        find, make, check, entry = self._records.get, self._record, self._check, ac.entry
+
+        def rd(al, off, rows, stride, width, clk, site):
+            r = find((al.lo + off, rows, stride, width))
+            if r is None:
+                r = make(al, off, rows, stride, width)
+                if r is None:
+                    return
+            known = ac.R
+            if clk is not None and clk.version > known.version:
+                known = clk
+            m = known.m
+            f = ac.F.m if cached else m
+            try:
+                e = r.we
+                if e != entry:
+                    suspect = r.wc > m[e] or r.wc > f[e + 1]
+                else:
+                    suspect = r.wc > ac.last_drain and _hidden(r.ws, site)
+                for o in r.ov:
+                    e = o.we
+                    if e != entry:
+                        if o.wc > m[e] or o.wc > f[e + 1]:
+                            suspect = True
+                    elif o.wc > ac.last_drain and _hidden(o.ws, site):
+                        suspect = True
+                if suspect or r.ow:
+                    check(r, False, ac, known, ac.F if cached else known, who, site)
+            except IndexError:
+                check(r, False, ac, known, ac.F if cached else known, who, site)
+            readers = r.rd
+            if readers is None:
+                r.rd = {entry: (ac.counter, site, who)}
+            else:
+                readers[entry] = (ac.counter, site, who)
+
+        return rd
+
+    def _make_wr(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        find, make, check, entry = self._records.get, self._record, self._check, ac.entry
+
+        def wr(al, off, rows, stride, width, site):
+            r = find((al.lo + off, rows, stride, width))
+            if r is None:
+                r = make(al, off, rows, stride, width)
+                if r is None:
+                    return
+            known = ac.W
+            m = known.m
+            try:
+                e = r.we
+                suspect = e != entry and (r.wc > m[e] or r.wc > m[e + 1])
+                if r.rd:
+                    for e, reader in r.rd.items():
+                        if e != entry and (reader[0] > m[e] or reader[0] > m[e + 1]):
+                            suspect = True
+                for o in r.ov:
+                    e = o.we
+                    if e != entry and (o.wc > m[e] or o.wc > m[e + 1]):
+                        suspect = True
+                    if o.rd:
+                        for e, reader in o.rd.items():
+                            if e != entry and (reader[0] > m[e] or reader[0] > m[e + 1]):
+                                suspect = True
+                if suspect or r.ow:
+                    check(r, True, ac, known, known, who, site)
+            except IndexError:
+                check(r, True, ac, known, known, who, site)
+            r.rd = None
+            r.we = entry
+            r.wc = ac.counter
+            r.ws = site
+            r.ww = who
+
+        return wr
+
+    def _make_rd_lanes(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        def rd_lanes(al, offs, width, clk, site):
+            r = self._lanes(al, offs, width, 0)
+            if r is None:
+                return
+            known = ac.R
+            if clk is not None and clk.version > known.version:
+                known = clk
+            self._check(r, False, ac, known, ac.F, who, site)
+            _note_read(r, ac.entry, ac.counter, site, who)
+
+        return rd_lanes
+
+    def _make_wr_lanes(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        def wr_lanes(al, offs, width, site):
+            r = self._lanes(al, offs, width, 0)
+            if r is None:
+                return
+            self._check(r, True, ac, ac.W, ac.W, who, site)
+            r.rd = None
+            r.we, r.wc, r.ws, r.ww = ac.entry, ac.counter, site, who
+
+        return wr_lanes
+
+    def _make_access_word(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        find, entry = self._records.get, ac.entry
+
+        def access_word(al, off, width, writes, clk, site):
+            r = find((al.lo + off, width))
+            if r is None:
+                shape = box_of(al.lo + off, 1, 0, width)
+                r = self._keep(al, (al.lo + off, width), shape, width)
+            known = ac.W if writes else ac.R
+            if clk is not None and clk.version > known.version:
+                known = clk
+            if r.ov or r.ow:
+                self._check(r, writes, ac, known, known, who, site)
+            if writes:
+                _note_word_write(r, entry, ac.counter, site, who)
+            else:
+                _note_read(r, entry, ac.counter, site, who)
+
+        return access_word
+
+    def _make_access_atomics(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        def access_atomics(al, offs, width, site):
+            phases = offs % width
+            for phase in np.unique(phases):
+                r = self._lanes(al, offs[phases == phase], width, width)
+                if r is not None:
+                    self._check(r, True, ac, ac.W, ac.W, who, site)
+                    _note_word_write(r, ac.entry, ac.counter, site, who)
+
+        return access_atomics
+
+    # ---- records ---------------------------------------------------------------------------------------------------
+
+    def _record(self, al: AllocationLike, off: int, rows: int, stride: int, width: int) -> Record | None:
+        """The record of a plain box that was not seen in this spelling; None if it touches nothing."""
+        box = box_of(al.lo + off, rows, stride, width)
+        if box is None:
+            return None
+        record = self._keep(al, box.key, box, 0)
+        spelled = (al.lo + off, rows, stride, width)
+        if spelled != box.key:
+            self._records[spelled] = record
+            record.shadow.keys.append(spelled)
+        return record
+
+    def _lanes(self, al: AllocationLike, offs: NDArray[np.int64], width: int, word: int) -> Record | None:
+        """The record of a gather's or scatter's bytes; atomic lanes of width `word` are words."""
+        shape = runs_of(np.asarray(offs, np.int64) + al.lo, width)
+        if shape is None:
+            return None
+        return self._keep(al, (shape.key, word) if word else shape.key, shape, word)
+
+    def _keep(self, al: AllocationLike, key: tuple, shape: Shape | None, word: int) -> Record:
+        record = self._records.get(key)
+        if record is not None or shape is None:
+            assert record is not None
+            return record
+        shadow = self._shadows.get(al.lo)
+        if shadow is None:
+            shadow = self._shadows[al.lo] = Shadow(al)
+        record = self._records[key] = shadow.records[key] = Record(shadow, shape, word)
+        self._link(record)
+        return record
+
+    def _link(self, record: Record) -> None:
+        """Find what overlaps a new record, and let both sides know."""
+        found = record.shadow.index.add(record)
+        if not found:
+            return
+        others = [other for other in found if not _same_words(record, other)]
+        record.ov = tuple(other for other in others if not other.word)
+        record.ow = tuple(other for other in others if other.word)
+        for other in others:
+            if record.word:
+                other.ow += (record,)
+            else:
+                other.ov += (record,)
+
+    def drop(self, al: AllocationLike) -> None:
+        """Forget an allocation that was freed; its addresses may be given out again."""
+        shadow = self._shadows.pop(al.lo, None)
+        if shadow is not None:
+            self._forget(shadow)
+
+    def _forget(self, shadow: Shadow) -> None:
+        for key in (*shadow.records, *shadow.keys):
+            self._records.pop(key, None)
+
+    def prune(self, clocks: Iterable[AgentClocks]) -> int:
+        """Drop records that no later access can race with, if there are many; returns how many were dropped.
+
+        Args:
+            clocks: of everybody who may still access memory or start somebody who does: running agents, all streams,
+                all hosts. Later agents start from a stream's clock.
+        """
+        if len(self._records) < self._prune_at:
+            return 0
+        alive = list(clocks)
+        dropped = self._rebuild(floor_of(alive)) if alive else 0
+        self._prune_at = max(_PRUNE_FROM_RECORDS, 2 * len(self._records))
+        return dropped
+
+    def _rebuild(self, floor: NDArray[np.int32]) -> int:
+        dropped = 0
+        for base, shadow in list(self._shadows.items()):
+            kept = {key: record for key, record in shadow.records.items() if not record.settled(floor)}
+            if len(kept) == len(shadow.records):
+                continue
+            dropped += len(shadow.records) - len(kept)
+            self._forget(shadow)
+            del self._shadows[base]
+            if kept:
+                self._refill(shadow.allocation, kept)
+        return dropped
+
+    def _refill(self, al: AllocationLike, kept: dict[tuple, Record]) -> None:
+        shadow = self._shadows[al.lo] = Shadow(al)
+        for key, record in kept.items():
+            record.shadow, record.ov, record.ow = shadow, (), ()
+            self._records[key] = shadow.records[key] = record
+            self._link(record)
+
+    # ---- checking --------------------------------------------------------------------------------------------------
+
+    def _check(self, r: Record, writes: bool, ac: AgentClocks, seed: Clock, ascend: Clock, who: Who, site: Any) -> None:
+        """The complete check of an access, clock by clock; reports what it finds."""
+        for clock in (seed, ascend):
+            if len(clock.vec) < 2 * ac.space.capacity_slots:
+                ac.grow()
+                clock.grow(ac.space)
+        for other in self._earlier(r, writes):
+            if other.entry == ac.entry:
+                self._check_own(other, writes, ac, who, site, r)
+                continue
+            in_seed = other.stamp > seed.m[other.entry]
+            if in_seed or other.stamp > ascend.m[other.entry + 1]:
+                mine = Access(ac.entry, ac.counter, site, who, writes, r.shape)
+                self._report(Conflict(other, mine, in_seed, ac, seed, ascend, r.shadow.allocation))
+
+    def _earlier(self, r: Record, writes: bool) -> Iterator[Access]:
+        """What may conflict with an access to `r`: its own words never do, everything else that overlaps may."""
+        records = (*r.ov, *r.ow) if r.word else (r, *r.ov, *r.ow)
+        for record in records:
+            yield from record.writes()
+            if writes:
+                yield from record.reads()
+
+    def _check_own(self, other: Access, writes: bool, ac: AgentClocks, who: Who, site: Any, r: Record) -> None:
+        """Own store, then own load: not ordered under `ascend` if the compiler cannot see that they alias."""
+        if writes or not other.writes or other.stamp <= ac.last_drain:
+            return
+        if _hidden(other.site, site):
+            mine = Access(ac.entry, ac.counter, site, who, False, r.shape)
+            self._report(Conflict(other, mine, False, ac, ac.R, ac.R, r.shadow.allocation))
+
+    def _report(self, conflict: Conflict) -> None:
+        self._races_met += 1
+        first, second = conflict.first, conflict.second
+        placed = first.site is not None and second.site is not None
+        where = None if placed else (conflict.allocation.lo, first.entry, second.entry)
+        key = (id(first.site), id(second.site), conflict.in_seed, first.writes, second.writes, conflict.own, where)
+        met = self._met.get(key)
+        if met is None:
+            finding = race_report.finding_of(conflict, self._clocks.get(first.entry))
+            met = self._met[key] = (finding, first.site, second.site)
+        self._sink(met[0])
+
+    def stats(self) -> DetectorStats:
+        """Sizes and counts of now."""
+        records = [record for shadow in self._shadows.values() for record in shadow.records.values()]
+        return DetectorStats(
+            records=len(records),
+            allocations=len(self._shadows),
+            overlaps=sum(len(record.ov) + len(record.ow) for record in records),
+            irregular=sum(isinstance(record.shape, Runs) for record in records),
+            races_met=self._races_met,
+            shadow_bytes=sum(_size_bytes(record) for record in records) + sys.getsizeof(self._records),
+        )
+
+
+def _hidden(a: Any, b: Any) -> bool:
+    """Whether one of two source operations goes through a pointer whose alias the compiler cannot see."""
+    return getattr(a, "hidden", False) or getattr(b, "hidden", False)
+
+
+def _note_read(r: Record, entry: int, stamp: int, site: Any, who: Who) -> None:
+    if r.rd is None:
+        r.rd = {entry: (stamp, site, who)}
+    else:
+        r.rd[entry] = (stamp, site, who)
+
+
+def _note_word_write(r: Record, entry: int, stamp: int, site: Any, who: Who) -> None:
+    if r.aw is None:
+        r.aw = {entry: (stamp, site, who)}
+    else:
+        r.aw[entry] = (stamp, site, who)
+
+
+_CELL_BYTES: Final = 200
+"""A key, a cell entry or two and their lists, on average."""
+
+
+def _size_bytes(record: Record) -> int:
+    size = sys.getsizeof(record) + sys.getsizeof(record.shape) + _CELL_BYTES
+    size += sys.getsizeof(record.ov) + sys.getsizeof(record.ow)
+    if isinstance(record.shape, Runs):
+        size += 2 * (record.shape.starts.nbytes + record.shape.ends.nbytes)
+    for table in (record.rd, record.aw):
+        if table:
+            size += sys.getsizeof(table) + 64 * len(table)
+    return size
+
+
+__all__ = ["Actor", "AllocationLike", "Detector", "DetectorStats", "Record", "Who"]

@@ -1,0 +1,224 @@
+"""From two conflicting accesses and their clocks to a finding: who, where, and which ordering edge is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tdist.findings.kinds import make
+from tdist.findings.model import Finding, Party
+from tdist.platforms.sim.clocks import AgentClocks, Clock
+from tdist.platforms.sim.regions import Shape, common
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whom an access belongs to. `program` is None for a host ("host") or a stream ("stream")."""
+
+    rank: int
+    launch: int | None = None
+    program: int | None = None
+    core: int = 0
+    role: str = "agent"
+
+    def __str__(self) -> str:
+        if self.program is None:
+            return f"rank {self.rank}'s {self.role}"
+        core = " (second vector core)" if self.core else ""
+        return f"rank {self.rank} program {self.program}{core}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One remembered or present access: the clock entry and stamp of its agent, its source operation, its bytes."""
+
+    entry: int
+    stamp: int
+    site: Any
+    who: Who
+    writes: bool
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses to a common byte. `seed` and `ascend` are the clocks that ordered the second one."""
+
+    first: Access
+    second: Access
+    in_seed: bool
+    clocks: AgentClocks
+    seed: Clock
+    ascend: Clock
+    allocation: Any
+
+    @property
+    def own(self) -> bool:
+        """Whether both sides are one agent."""
+        return self.first.entry == self.second.entry
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """The missing edge in words. An empty `cure` takes the kind's."""
+
+    kind: str
+    why: str
+    got: str
+    cure: str | None = None
+
+
+def finding_of(conflict: Conflict, releaser: AgentClocks | None) -> Finding:
+    """The finding for a conflict. `releaser` are the live clocks of the slot that made the first access, if any."""
+    edge = _missing_edge(conflict, releaser)
+    first, second = conflict.first, conflict.second
+    start, end = common(first.shape, second.shape)
+    tensor = _tensor(conflict)
+    return make(
+        edge.kind,
+        [_party(conflict, access, start, end) for access in (first, second)],
+        expected=f"{_name(second)} of {second.who} ordered after {_name(first)} of {first.who}",
+        got=edge.got,
+        why=edge.why,
+        cure=edge.cure,
+        profile="seed" if conflict.in_seed else "ascend",
+        first=_name(first),
+        second=_name(second),
+        tensor=tensor,
+        rank=conflict.allocation.rank,
+        first_byte=start - conflict.allocation.lo,
+        last_byte=end - 1 - conflict.allocation.lo,
+        first_writes=first.writes,
+        second_writes=second.writes,
+    )
+
+
+def _name(access: Access) -> str:
+    return getattr(access.site, "op", None) or ("store" if access.writes else "load")
+
+
+def _tensor(conflict: Conflict) -> str:
+    return conflict.allocation.name or _argument(conflict.second) or _argument(conflict.first) or "unnamed memory"
+
+
+def _argument(access: Access) -> str | None:
+    return getattr(access.site, "arg", None)
+
+
+def _party(conflict: Conflict, access: Access, start: int, end: int) -> Party:
+    site, who, al = access.site, access.who, conflict.allocation
+    note = "" if who.program is not None else f"{who}"
+    return Party(
+        rank=who.rank,
+        launch=who.launch,
+        program=who.program,
+        core=who.core,
+        file=getattr(site, "file", None),
+        line=getattr(site, "line", None),
+        op=_name(access),
+        tensor=_argument(access) or al.name,
+        where=f"{_range(site, start - al.lo, end - al.lo)} in rank {al.rank}'s memory",
+        note=note,
+    )
+
+
+def _range(site: Any, start: int, end: int) -> str:
+    """The common bytes `[start, end)`, in elements too when the access knows its element size."""
+    text = f"byte {start}" if end - start == 1 else f"bytes {start}…{end - 1}"
+    elem_bytes = getattr(site, "elem_bytes", 0)
+    if not elem_bytes:
+        return text
+    first, last = start // elem_bytes, (end - 1) // elem_bytes
+    return f"element {first} ({text})" if first == last else f"elements {first}…{last} ({text})"
+
+
+def _missing_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
+    if conflict.own:
+        return _hidden_alias(conflict)
+    if conflict.in_seed:
+        return _seed_edge(conflict, releaser)
+    return _ascend_edge(conflict, releaser)
+
+
+def _hidden_alias(conflict: Conflict) -> _Edge:
+    why = (
+        f"one of the two pointers went through symm_at or consume_token, so the compiler does not see that the load "
+        f"reads what line {getattr(conflict.first.site, 'line', '?')} stored, and nothing drains the store before it"
+    )
+    return _Edge("hazard.hidden-alias", why, "no fence, quiet, barrier or draining signal between the two")
+
+
+def _seed_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
+    first, second = conflict.first, conflict.second
+    waited = not second.writes and _covers(conflict.clocks.W, first.entry, first.stamp)
+    if waited:
+        return _no_token(conflict)
+    seen = _entry(conflict.seed, first.entry)
+    got = _last_seen(first, releaser, seen)
+    if releaser is not None and releaser.counter <= first.stamp:
+        return _not_released(first, second, got)
+    return _not_acquired(first, second, got)
+
+
+def _no_token(conflict: Conflict) -> _Edge:
+    first, second = conflict.first, conflict.second
+    why = (
+        f"{second.who} has waited for a release that covers the {_name(first)}, but the {_name(second)} carries "
+        "no token of that wait: a load may move before a wait that it does not depend on"
+    )
+    cure = "consume the token on this pointer too: ptr = dl.consume_token(ptr, token)"
+    return _Edge("race", why, "the wait was made, its token is not consumed here", cure)
+
+
+def _not_released(first: Access, second: Access, got: str) -> _Edge:
+    if first.writes:
+        why = f"{first.who} has released nothing since its {_name(first)}, so no wait of {second.who} can order it"
+        cure = f"move the notify after the {_name(first)}, or add one there, and wait for it before the {_name(second)}"
+        return _Edge("race", why, got, cure)
+    why = f"{first.who} has not told anyone that its {_name(first)} is over, so {second.who} cannot know"
+    cure = f"release after the {_name(first)} (credit signal or barrier) and wait for it before the {_name(second)}"
+    return _Edge("race", why, got, cure)
+
+
+def _not_acquired(first: Access, second: Access, got: str) -> _Edge:
+    why = f"{second.who} has acquired no release that {first.who} made after its {_name(first)}"
+    if first.writes:
+        cure = f"wait for the signal that follows the {_name(first)}, and consume its token, before the {_name(second)}"
+    else:
+        cure = f"wait for a signal or barrier that follows the {_name(first)} before the buffer is reused"
+    return _Edge("race", why, got, cure)
+
+
+def _ascend_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
+    first, second = conflict.first, conflict.second
+    cached = conflict.seed is not conflict.ascend
+    if cached and _entry(conflict.seed, first.entry, 1) >= first.stamp:
+        why = (
+            f"the {_name(second)} goes through the data cache, which {second.who} has not invalidated since it "
+            f"acquired the {_name(first)} of {first.who}: a wait or barrier does not do it"
+        )
+        return _Edge("hazard.stale-cache", why, "no fence or quiet between the wait and this load")
+    why = (
+        f"{first.who} released after its {_name(first)}, but nothing drained it before: on Ascend the "
+        f"{_name(first)} may still be in flight when the signal arrives"
+    )
+    got = _last_seen(first, releaser, _entry(conflict.seed, first.entry), "the release that it acquired")
+    cure = f"put `libshmem_device.fence()` between the {_name(first)} and the notify"
+    return _Edge("hazard.undrained-release", why, got, cure)
+
+
+def _last_seen(first: Access, releaser: AgentClocks | None, seen: int, what: str = "the last release acquired") -> str:
+    if seen <= 0:
+        return f"no release of {first.who} acquired so far"
+    site = releaser.release_site(seen) if releaser is not None else None
+    if site is None:
+        return f"{what} of {first.who} is its release number {seen}; the {_name(first)} belongs to number {first.stamp}"
+    return f"{what} of {first.who} is the {getattr(site, 'op', 'release')} at {site.file}:{site.line}"
+
+
+def _entry(clock: Clock, entry: int, profile: int = 0) -> int:
+    return clock.m[entry + profile] if entry + profile < len(clock.vec) else 0
+
+
+def _covers(clock: Clock, entry: int, stamp: int) -> bool:
+    return _entry(clock, entry) >= stamp
