@@ -29,6 +29,7 @@ from tdist.platforms.sim.race_report import Access, Conflict, Who
 from tdist.platforms.sim.regions import RegionIndex, Runs, Shape, box_of, runs_of
 
 _PRUNE_FROM_RECORDS: Final = 4096
+_WORD_WRITES: Final = frozenset({"set", "add", "atomic"})
 
 
 class AllocationLike(Protocol):
@@ -41,7 +42,7 @@ class AllocationLike(Protocol):
 
 
 class Actor(Protocol):
-    """A host or stream that accesses memory."""
+    """An agent, host or stream that accesses memory."""
 
     clocks: AgentClocks
     who: Who
@@ -143,21 +144,18 @@ class Detector:
     # ---- recording -------------------------------------------------------------------------------------------------
 
     def bind(self, agent: Any) -> None:
-        """Install the recording methods on `agent`, after its clocks started: it has `clocks, rank, launch, program, core`.
+        """Install the recording methods on `agent`, after its clocks started: it has `clocks` and `who`.
 
-        Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them, `access_word(al, off, width, writes, clk,
-        site)` and `access_atomics(al, offs, width, site)`. Call `access_word` before the acquire or release of the
-        same operation: it is ordered by what the agent knew before, and covered by its own release.
+        Installs `rd, rd_cached, rd_lanes, wr, wr_lanes, atomic_lanes` as Seam 3 has them.
         """
         self._clocks[agent.clocks.entry] = agent.clocks
-        who = Who(agent.rank, agent.launch, agent.program, agent.core)
+        who = agent.who
         agent.rd = self._make_rd(agent.clocks, who, cached=False)
         agent.rd_cached = self._make_rd(agent.clocks, who, cached=True)
         agent.rd_lanes = self._make_rd_lanes(agent.clocks, who)
         agent.wr = self._make_wr(agent.clocks, who)
         agent.wr_lanes = self._make_wr_lanes(agent.clocks, who)
-        agent.access_word = self._make_access_word(agent.clocks, who)
-        agent.access_atomics = self._make_access_atomics(agent.clocks, who)
+        agent.atomic_lanes = self._make_atomic_lanes(agent.clocks, who)
 
     def host_read(
         self, actor: Actor, al: AllocationLike, off: int, rows: int, stride: int, width: int, site: Any
@@ -172,6 +170,26 @@ class Detector:
         """A host's or stream's write of a box, ordered by its W."""
         self._clocks[actor.clocks.entry] = actor.clocks
         self._make_wr(actor.clocks, actor.who)(al, off, rows, stride, width, site)
+
+    def access_word(self, actor: Actor, al: AllocationLike, off: int, width: int, kind: str, site: Any) -> None:
+        """An access to a synchronisation word: `kind` is "set", "add", "atomic", "wait" or "volatile".
+
+        Words of one address and width never race with each other here (unordered SETs are another finding). All are
+        ordered by W: those that write cannot move, and two waits are never exchanged. Call it before the acquire or
+        release of the same operation: it is ordered by what was known before, and covered by its own release.
+        """
+        ac = actor.clocks
+        key = (al.lo + off, width)
+        r = self._records.get(key)
+        if r is None:
+            r = self._keep(al, key, box_of(al.lo + off, 1, 0, width), width)
+        writes = kind in _WORD_WRITES
+        if r.ov or r.ow:
+            self._check(r, writes, ac, ac.W, ac.W, actor.who, site)
+        if writes:
+            _note_word_write(r, ac.entry, ac.counter, site, actor.who)
+        else:
+            _note_read(r, ac.entry, ac.counter, site, actor.who)
 
     def _make_rd(self, ac: AgentClocks, who: Who, cached: bool) -> Callable[..., None]:
         find, make, check, entry = self._records.get, self._record, self._check, ac.entry
@@ -189,10 +207,7 @@ class Detector:
             f = ac.F.m if cached else m
             try:
                 e = r.we
-                if e != entry:
-                    suspect = r.wc > m[e] or r.wc > f[e + 1]
-                else:
-                    suspect = r.wc > ac.last_drain and _hidden(r.ws, site)
+                suspect = r.wc > m[e] or r.wc > f[e + 1] if e != entry else r.wc > ac.last_drain and _hidden(r.ws, site)
                 for o in r.ov:
                     e = o.we
                     if e != entry:
@@ -274,28 +289,8 @@ class Detector:
 
         return wr_lanes
 
-    def _make_access_word(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
-        find, entry = self._records.get, ac.entry
-
-        def access_word(al, off, width, writes, clk, site):
-            r = find((al.lo + off, width))
-            if r is None:
-                shape = box_of(al.lo + off, 1, 0, width)
-                r = self._keep(al, (al.lo + off, width), shape, width)
-            known = ac.W if writes else ac.R
-            if clk is not None and clk.version > known.version:
-                known = clk
-            if r.ov or r.ow:
-                self._check(r, writes, ac, known, known, who, site)
-            if writes:
-                _note_word_write(r, entry, ac.counter, site, who)
-            else:
-                _note_read(r, entry, ac.counter, site, who)
-
-        return access_word
-
-    def _make_access_atomics(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
-        def access_atomics(al, offs, width, site):
+    def _make_atomic_lanes(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        def atomic_lanes(al, offs, width, site, used=False):
             phases = offs % width
             for phase in np.unique(phases):
                 r = self._lanes(al, offs[phases == phase], width, width)
@@ -303,7 +298,7 @@ class Detector:
                     self._check(r, True, ac, ac.W, ac.W, who, site)
                     _note_word_write(r, ac.entry, ac.counter, site, who)
 
-        return access_atomics
+        return atomic_lanes
 
     # ---- records ---------------------------------------------------------------------------------------------------
 

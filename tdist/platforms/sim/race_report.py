@@ -13,7 +13,7 @@ from tdist.platforms.sim.regions import Shape, common
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Whom an access belongs to. `program` is None for a host ("host") or a stream ("stream")."""
+    """Whom an access belongs to. `program` is None for a host or a stream, which `role` names."""
 
     rank: int
     launch: int | None = None
@@ -107,7 +107,6 @@ def _argument(access: Access) -> str | None:
 
 def _party(conflict: Conflict, access: Access, start: int, end: int) -> Party:
     site, who, al = access.site, access.who, conflict.allocation
-    note = "" if who.program is not None else f"{who}"
     return Party(
         rank=who.rank,
         launch=who.launch,
@@ -116,9 +115,9 @@ def _party(conflict: Conflict, access: Access, start: int, end: int) -> Party:
         file=getattr(site, "file", None),
         line=getattr(site, "line", None),
         op=_name(access),
+        note="" if who.program is not None else str(who),
         tensor=_argument(access) or al.name,
         where=f"{_range(site, start - al.lo, end - al.lo)} in rank {al.rank}'s memory",
-        note=note,
     )
 
 
@@ -163,8 +162,8 @@ def _seed_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
 def _no_token(conflict: Conflict) -> _Edge:
     first, second = conflict.first, conflict.second
     why = (
-        f"{second.who} has waited for a release that covers the {_name(first)}, but the {_name(second)} carries "
-        "no token of that wait: a load may move before a wait that it does not depend on"
+        f"{second.who} has waited for a release that covers the {_name(first)}, but the {_name(second)} "
+        "carries no token of that wait: a load may move before a wait that it does not depend on"
     )
     cure = "consume the token on this pointer too: ptr = dl.consume_token(ptr, token)"
     return _Edge("race", why, "the wait was made, its token is not consumed here", cure)
@@ -172,7 +171,7 @@ def _no_token(conflict: Conflict) -> _Edge:
 
 def _not_released(first: Access, second: Access, got: str) -> _Edge:
     if first.writes:
-        why = f"{first.who} has released nothing since its {_name(first)}, so no wait of {second.who} can order it"
+        why = f"{first.who} has released nothing since its {_name(first)}: no wait of {second.who} can order it"
         cure = f"move the notify after the {_name(first)}, or add one there, and wait for it before the {_name(second)}"
         return _Edge("race", why, got, cure)
     why = f"{first.who} has not told anyone that its {_name(first)} is over, so {second.who} cannot know"
