@@ -1,0 +1,30 @@
+"""Every rule of the model has a litmus test, and no test names a rule that does not exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MODEL = HERE.parents[1] / "docs" / "ordering-model.md"
+RULE = re.compile(r"^\| ([A-Z]{3}-\d+) \|", re.MULTILINE)
+CITED = re.compile(r"@covers\(([^)]*)\)")
+
+
+def rules() -> list[str]:
+    return RULE.findall(MODEL.read_text(encoding="utf-8"))
+
+
+def cited() -> set[str]:
+    texts = [path.read_text(encoding="utf-8") for path in HERE.glob("test_litmus_*.py")]
+    return {rule for text in texts for args in CITED.findall(text) for rule in re.findall(r'"([A-Z]{3}-\d+)"', args)}
+
+
+def test_rules_have_one_id_each():
+    found = rules()
+    assert len(found) > 60
+    assert len(found) == len(set(found))
+
+
+def test_every_rule_has_a_test_and_every_test_a_rule():
+    assert cited() == set(rules())
