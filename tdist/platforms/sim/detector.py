@@ -29,7 +29,6 @@ from tdist.platforms.sim.race_report import Access, Conflict, Who
 from tdist.platforms.sim.regions import RegionIndex, Runs, Shape, box_of, runs_of
 
 _PRUNE_FROM_RECORDS: Final = 4096
-_WORD_WRITES: Final = frozenset({"set", "add", "atomic"})
 
 
 class AllocationLike(Protocol):
@@ -146,7 +145,11 @@ class Detector:
     def bind(self, agent: Any) -> None:
         """Install the recording methods on `agent`, after its clocks started: it has `clocks` and `who`.
 
-        Installs `rd, rd_cached, rd_lanes, wr, wr_lanes, atomic_lanes` as Seam 3 has them.
+        Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them, `access_word(al, off, width, writes, clk,
+        site)` and `access_atomics(al, offs, width, site)`. Word accesses of one address and width never race with each
+        other here (unordered SETs are another finding). They are ordered by W, or by `clk` if one is given: those that
+        write cannot move, and two waits are never exchanged. Call `access_word` before the acquire or release of the
+        same operation: it is ordered by what was known before, and covered by its own release.
         """
         self._clocks[agent.clocks.entry] = agent.clocks
         who = agent.who
@@ -155,7 +158,8 @@ class Detector:
         agent.rd_lanes = self._make_rd_lanes(agent.clocks, who)
         agent.wr = self._make_wr(agent.clocks, who)
         agent.wr_lanes = self._make_wr_lanes(agent.clocks, who)
-        agent.atomic_lanes = self._make_atomic_lanes(agent.clocks, who)
+        agent.access_word = self._make_access_word(agent.clocks, who)
+        agent.access_atomics = self._make_access_atomics(agent.clocks, who)
 
     def host_read(
         self, actor: Actor, al: AllocationLike, off: int, rows: int, stride: int, width: int, site: Any
@@ -170,26 +174,6 @@ class Detector:
         """A host's or stream's write of a box, ordered by its W."""
         self._clocks[actor.clocks.entry] = actor.clocks
         self._make_wr(actor.clocks, actor.who)(al, off, rows, stride, width, site)
-
-    def access_word(self, actor: Actor, al: AllocationLike, off: int, width: int, kind: str, site: Any) -> None:
-        """An access to a synchronisation word: `kind` is "set", "add", "atomic", "wait" or "volatile".
-
-        Words of one address and width never race with each other here (unordered SETs are another finding). All are
-        ordered by W: those that write cannot move, and two waits are never exchanged. Call it before the acquire or
-        release of the same operation: it is ordered by what was known before, and covered by its own release.
-        """
-        ac = actor.clocks
-        key = (al.lo + off, width)
-        r = self._records.get(key)
-        if r is None:
-            r = self._keep(al, key, box_of(al.lo + off, 1, 0, width), width)
-        writes = kind in _WORD_WRITES
-        if r.ov or r.ow:
-            self._check(r, writes, ac, ac.W, ac.W, actor.who, site)
-        if writes:
-            _note_word_write(r, ac.entry, ac.counter, site, actor.who)
-        else:
-            _note_read(r, ac.entry, ac.counter, site, actor.who)
 
     def _make_rd(self, ac: AgentClocks, who: Who, cached: bool) -> Callable[..., None]:
         find, make, check, entry = self._records.get, self._record, self._check, ac.entry
@@ -289,8 +273,23 @@ class Detector:
 
         return wr_lanes
 
-    def _make_atomic_lanes(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
-        def atomic_lanes(al, offs, width, site, used=False):
+    def _make_access_word(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        find, entry = self._records.get, ac.entry
+
+        def access_word(al, off, width, writes, clk, site):
+            r = find((al.lo + off, width))
+            if r is None:
+                r = self._keep(al, (al.lo + off, width), box_of(al.lo + off, 1, 0, width), width)
+            if r.ov or r.ow:
+                known = ac.W if clk is None else clk
+                self._check(r, writes, ac, known, known, who, site)
+            note = _note_word_write if writes else _note_read
+            note(r, entry, ac.counter, site, who)
+
+        return access_word
+
+    def _make_access_atomics(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        def access_atomics(al, offs, width, site):
             phases = offs % width
             for phase in np.unique(phases):
                 r = self._lanes(al, offs[phases == phase], width, width)
@@ -298,7 +297,7 @@ class Detector:
                     self._check(r, True, ac, ac.W, ac.W, who, site)
                     _note_word_write(r, ac.entry, ac.counter, site, who)
 
-        return atomic_lanes
+        return access_atomics
 
     # ---- records ---------------------------------------------------------------------------------------------------
 

@@ -222,49 +222,63 @@ class RegionIndex:
     by item. Candidates are only a superset: `overlap` decides.
     """
 
-    __slots__ = ("_base", "_families", "_irregular")
+    __slots__ = ("_base", "_families", "_irregular", "_levels")
 
     def __init__(self, base: int) -> None:
         self._base = base
         self._families: dict[int, dict[tuple[int, int], Level]] = {}
         self._irregular: list = []
+        self._levels = 0
 
     def add(self, item: HasShape) -> list:
         """Store `item`; returns the stored ones that overlap it."""
         shape = item.shape
-        found = [other for other in self._candidates(shape) if overlap(shape, other.shape)]
         if isinstance(shape, Runs):
+            found = self.overlapping(shape)
             self._irregular.append(item)
-        else:
-            self._insert(item, shape)
-        return found
+            return found
+        size = ((shape.rows - 1).bit_length(), (shape.width - 1).bit_length())
+        level = self._level(shape.stride, size)
+        near = self._insert(item, shape, size, level)
+        if self._levels > 1 or self._irregular:
+            near.extend(self._candidates(shape, level))
+        return [other for other in near if overlap(shape, other.shape)] if near else near
+
+    def _level(self, stride: int, size: tuple[int, int]) -> Level:
+        levels = self._families.setdefault(stride, {})
+        level = levels.get(size)
+        if level is None:
+            level = levels[size] = Level()
+            self._levels += 1
+        return level
 
     def overlapping(self, shape: Shape) -> list:
         """The stored items that overlap `shape`."""
         return [other for other in self._candidates(shape) if overlap(shape, other.shape)]
 
-    def _insert(self, item: HasShape, box: Box) -> None:
-        levels = self._families.setdefault(box.stride, {})
-        size = ((box.rows - 1).bit_length(), (box.width - 1).bit_length())
-        level = levels.get(size)
-        if level is None:
-            level = levels[size] = Level()
+    def _insert(self, item: HasShape, box: Box, size: tuple[int, int], level: Level) -> list:
+        """Put `item` into its cells; returns those of its own size that were there before."""
         level.items.append(item)
-        cells = level.cells
+        cells, met = level.cells, []
+        crossed = 0
         for rows, columns in self._extents(box, box.stride):
             for cell in _cells(rows, columns, size):
                 entry = cells.get(cell)
                 if entry is None:
                     cells[cell] = [item]
-                else:
+                elif entry[-1] is not item:
+                    met += entry
+                    crossed += 1
                     entry.append(item)
+        return list({id(other): other for other in met}.values()) if crossed > 1 else met
 
-    def _candidates(self, shape: Shape) -> Iterator[Any]:
+    def _candidates(self, shape: Shape, skip: Level | None = None) -> Iterator[Any]:
         yield from self._irregular
         for stride, levels in self._families.items():
             extents = self._extents(shape, stride)
             for size, level in levels.items():
-                yield from _ask(level, size, extents)
+                if level is not skip:
+                    yield from _ask(level, size, extents)
 
     def _extents(self, shape: Shape, stride: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """Rectangles (rows, columns), ends inclusive, of a family's coordinates that cover `shape`."""
@@ -282,6 +296,9 @@ class RegionIndex:
 
 def _cells(rows: tuple[int, int], columns: tuple[int, int], size: tuple[int, int]) -> list[tuple[int, int]]:
     by_row, by_column = size
+    row, column = rows[0] >> by_row, columns[0] >> by_column
+    if rows[1] >> by_row == row and columns[1] >> by_column == column:
+        return [(row, column)]
     span = range(columns[0] >> by_column, (columns[1] >> by_column) + 1)
     return [(row, column) for row in range(rows[0] >> by_row, (rows[1] >> by_row) + 1) for column in span]
 
