@@ -1,0 +1,270 @@
+"""The detector against a brute-force oracle: byte sets and explicit sets of known accesses, no clocks, no regions.
+
+The oracle keeps, for each agent and profile, the *set of accesses* that it is ordered after, and for each byte every
+access ever made. A report must be a true race; a race at a byte that has not raced before must be reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tdist.findings import Finding
+from tdist.platforms.sim.clocks import AgentClocks, Clock, SlotSpace, WordClock, join_all, join_words
+from tdist.platforms.sim.detector import Detector
+from tdist.platforms.sim.race_report import Who
+
+AGENTS = 4
+CHANNELS = 3
+MEMORY_BYTES = 240
+PROFILES = ("seed", "ascend")
+
+
+@dataclass
+class Made:
+    """One access, as the oracle sees it: `word` > 0 for words and atomics of that width, `phase` their alignment."""
+
+    number: int
+    agent: int
+    writes: bool
+    touched: frozenset[int]
+    word: int = 0
+    phase: int = 0
+
+    def conflicts(self, other: Made) -> bool:
+        if self.agent == other.agent or not (self.writes or other.writes):
+            return False
+        return not (self.word and (self.word, self.phase) == (other.word, other.phase))
+
+
+@dataclass
+class Known:
+    """What an oracle agent is ordered after, by number of access."""
+
+    W: dict[str, frozenset] = field(default_factory=lambda: {p: frozenset() for p in PROFILES})
+    R: dict[str, frozenset] = field(default_factory=lambda: {p: frozenset() for p in PROFILES})
+    F: frozenset = frozenset()
+    own: frozenset = frozenset()
+    drained: frozenset = frozenset()
+
+    def export(self, drains: bool) -> dict[str, frozenset]:
+        if drains:
+            self.drained = self.own
+        self.R = self.W
+        return {"seed": self.W["seed"] | self.own, "ascend": self.W["ascend"] | self.drained}
+
+    def acquire(self, word: dict[str, frozenset]) -> None:
+        self.W = {p: self.W[p] | word[p] for p in PROFILES}
+
+
+class Pair:
+    """The product and the oracle, driven by the same operations."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self.findings: list[Finding] = []
+        self.detector = Detector(self.findings.append)
+        self.space = SlotSpace(slots)
+        self.memory = SimpleNamespace(rank=0, lo=4096, hi=4096 + MEMORY_BYTES, name="buf", symmetric=True)
+        self.agents: list[SimpleNamespace] = []
+        self.known: list[Known] = []
+        self.tokens: list[tuple[Clock, dict[str, frozenset]] | None] = []
+        self.words: list[WordClock | None] = [None] * CHANNELS
+        self.word_sets: list[dict[str, frozenset]] = [dict.fromkeys(PROFILES, frozenset()) for _ in range(CHANNELS)]
+        self.made: list[Made] = []
+        self.tainted: dict[str, set[int]] = {p: set() for p in PROFILES}
+
+    def agent(self, index: int) -> SimpleNamespace:
+        """Agents join late, so that the vectors of earlier ones are too short for them."""
+        while len(self.agents) <= index:
+            program = len(self.agents)
+            clocks = AgentClocks(self.space, self.space.slot((0, program, 0)))
+            agent = SimpleNamespace(clocks=clocks, who=Who(0, 0, program))
+            self.detector.bind(agent)
+            self.agents.append(agent)
+            self.known.append(Known())
+            self.tokens.append(None)
+        return self.agents[index]
+
+    # ---- synchronisation
+
+    def release(self, a: int, channel: int, drains: bool, add: bool) -> None:
+        word = self.agent(a).clocks.release(drains)
+        known = self.known[a].export(drains)
+        if add:
+            before = self.word_sets[channel]
+            self.words[channel] = join_words(self.words[channel], word)
+            self.word_sets[channel] = {p: known[p] | before[p] for p in PROFILES}
+        else:
+            self.words[channel], self.word_sets[channel] = word, known
+
+    def acquire(self, a: int, channel: int, keep: bool, effect: bool) -> None:
+        token = self.agent(a).clocks.acquire(self.words[channel])
+        self.known[a].acquire(self.word_sets[channel])
+        if keep:
+            self.tokens[a] = (token, self.known[a].W)
+        if effect:
+            self.agents[a].clocks.effect()
+            self.known[a].R = self.known[a].W
+
+    def drain(self, a: int, flush: bool) -> None:
+        self.agent(a).clocks.drain(flush)
+        known = self.known[a]
+        known.drained, known.R = known.own, known.W
+        if flush:
+            known.F = known.W["ascend"]
+
+    def barrier(self, count: int, drains: bool) -> None:
+        members = [self.agent(a).clocks for a in range(count)]
+        join_all(members, drains)
+        exports = [self.known[a].export(drains) for a in range(count)]
+        joined = {p: frozenset().union(*(export[p] for export in exports)) for p in PROFILES}
+        for a in range(count):
+            self.known[a].W = self.known[a].R = joined
+
+    # ---- accesses
+
+    def site(self, op: str) -> SimpleNamespace:
+        return SimpleNamespace(file="k.py", line=len(self.made), op=op, arg="x")
+
+    def box(self, a: int, box: tuple, writes: bool, token: bool, cached: bool) -> None:
+        agent, mem, site = self.agent(a), self.memory, self.site("store" if writes else "load")
+        off, rows, stride, width = box
+        touched = frozenset(off + i * stride + k for i in range(rows) for k in range(width))
+        clk = self.tokens[a] if token else None
+        call = agent.wr if writes else (agent.rd_cached if cached else agent.rd)
+        if writes:
+            self._check(a, Made(0, a, True, touched), lambda: call(mem, *box, site))
+        else:
+            self._check(a, Made(0, a, False, touched), lambda: call(mem, *box, clk and clk[0], site), clk, cached)
+
+    def lanes(self, a: int, offs: list[int], width: int, kind: str, token: bool) -> None:
+        agent, mem, site = self.agent(a), self.memory, self.site(kind)
+        array = np.array(offs, np.int64)
+        touched = frozenset(off + k for off in offs for k in range(width))
+        if kind == "gather":
+            clk = self.tokens[a] if token else None
+            call = lambda: agent.rd_lanes(mem, array, width, clk and clk[0], site)  # noqa: E731
+            self._check(a, Made(0, a, False, touched), call, clk, cached=True)
+        else:
+            self._check(a, Made(0, a, True, touched), lambda: agent.wr_lanes(mem, array, width, site))
+
+    def atomics(self, a: int, first: int, count: int, width: int) -> None:
+        agent, site = self.agent(a), self.site("atomic")
+        offs = first + width * np.arange(count, dtype=np.int64)
+        touched = frozenset(range(first, first + width * count))
+        phase = (self.memory.lo + first) % width
+        made = Made(0, a, True, touched, width, phase)
+        self._check(a, made, lambda: agent.access_atomics(self.memory, offs, width, site))
+
+    def word(self, a: int, off: int, width: int, writes: bool) -> None:
+        agent, site = self.agent(a), self.site("notify" if writes else "wait")
+        made = Made(0, a, writes, frozenset(range(off, off + width)), width, (self.memory.lo + off) % width)
+        call = lambda: agent.access_word(self.memory, off, width, writes, None, site)  # noqa: E731
+        self._check(a, made, call, by_w=True)
+
+    def _check(self, a, made, call, token=None, cached=False, by_w=False) -> None:
+        made.number = len(self.made)
+        before = len(self.findings)
+        call()
+        reported = self.findings[before:]
+        known = self._ordering(a, made.writes or by_w, token, cached)
+        races = {p: self._races(made, known[p], p) for p in PROFILES}
+        self._sound(reported, made, known)
+        self._complete(reported, races)
+        self.made.append(made)
+        self.known[a].own |= {made.number}
+
+    def _ordering(self, a: int, by_w: bool, token: tuple | None, cached: bool) -> dict[str, frozenset]:
+        known = self.known[a]
+        if by_w:
+            return known.W
+        joined = {p: known.R[p] | (token[1][p] if token else frozenset()) for p in PROFILES}
+        return {"seed": joined["seed"], "ascend": known.F if cached else joined["ascend"]}
+
+    def _races(self, made: Made, known: frozenset, profile: str) -> set[int]:
+        """Bytes at which `made` is the first to race; they do not count again."""
+        racy: set[int] = set()
+        for other in self.made:
+            if other.number not in known and made.conflicts(other):
+                racy |= made.touched & other.touched
+        fresh = racy - self.tainted[profile]
+        self.tainted[profile] |= racy
+        return fresh
+
+    def _sound(self, reported: list[Finding], made: Made, known: dict[str, frozenset]) -> None:
+        for finding in reported:
+            other = self.made[finding.parties[0].line]
+            assert finding.parties[1].line == made.number
+            assert made.conflicts(other) and made.touched & other.touched, (finding, other, made)
+            assert finding.profile is not None and other.number not in known[finding.profile]
+            shared = made.touched & other.touched
+            assert (finding.data["first_byte"], finding.data["last_byte"]) == (min(shared), max(shared))
+            if finding.profile == "ascend":
+                assert other.number in known["seed"]
+
+    def _complete(self, reported: list[Finding], races: dict[str, set[int]]) -> None:
+        if races["seed"]:
+            assert any(finding.profile == "seed" for finding in reported), races
+        if races["ascend"]:
+            assert reported, races
+
+
+def boxes() -> st.SearchStrategy[tuple]:
+    """Any box inside the memory: wrapping rows, overlapping rows, negative and zero strides, single runs."""
+
+    @st.composite
+    def build(draw: st.DrawFn) -> tuple:
+        rows = draw(st.integers(1, 5))
+        width = draw(st.integers(1, 24))
+        stride = draw(st.sampled_from([0, 8, 16, 24, 40, 17, -16, 5]))
+        low = max(0, -(rows - 1) * stride)
+        high = MEMORY_BYTES - width - max(0, (rows - 1) * stride)
+        return draw(st.integers(low, high)), rows, stride, width
+
+    return build()
+
+
+agents = st.integers(0, AGENTS - 1)
+flags = st.booleans()
+OPERATIONS = st.one_of(
+    st.tuples(st.just("box"), agents, boxes(), flags, flags, flags),
+    st.tuples(st.just("box"), agents, boxes(), flags, flags, st.just(False)),
+    st.tuples(
+        st.just("lanes"),
+        agents,
+        st.lists(st.integers(0, MEMORY_BYTES - 8), min_size=1, max_size=6),
+        st.sampled_from([1, 4, 8]),
+        st.sampled_from(["gather", "scatter"]),
+        flags,
+    ),
+    st.tuples(st.just("atomics"), agents, st.integers(0, 100), st.integers(1, 5), st.sampled_from([4, 8])),
+    st.tuples(st.just("word"), agents, st.integers(0, 60), st.sampled_from([4, 8]), flags),
+    st.tuples(st.just("release"), agents, st.integers(0, CHANNELS - 1), flags, flags),
+    st.tuples(st.just("acquire"), agents, st.integers(0, CHANNELS - 1), flags, flags),
+    st.tuples(st.just("drain"), agents, flags),
+    st.tuples(st.just("barrier"), st.integers(1, AGENTS), flags),
+)
+
+
+@pytest.mark.parametrize("slots", [1, 64], ids=["vectors-that-grow", "vectors-that-fit"])
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(operations=st.lists(OPERATIONS, min_size=4, max_size=40))
+def test_detector_reports_exactly_the_true_races(slots: int, operations: list[tuple]) -> None:
+    pair = Pair(slots)
+    for name, *arguments in operations:
+        getattr(pair, name)(*arguments)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_oracle_itself_can_fail(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detector that forgets its overlaps is caught by the oracle."""
+    monkeypatch.setattr(Detector, "_link", lambda self, record: record.shadow.index.add(record))
+    pair = Pair()
+    pair.box(0, (0, 1, 0, 8), True, False, False)
+    with pytest.raises(AssertionError):
+        pair.box(1, (7, 1, 0, width), True, False, False)
