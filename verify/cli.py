@@ -1,0 +1,150 @@
+"""`tdist-verify`: exit 0 verified, 1 verification failed, 2 usage, 3 environment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from tdist.errors import EnvironmentUnfit, TdistError, UsageError
+from tdist.verify.options import Options
+
+EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT = 1, 2, 3
+
+_EPILOG = """\b
+Exit status: 0 verified, 1 verification failed, 2 usage, 3 environment.
+Examples:
+  tdist-verify ag_gemm --dtype fp16
+  tdist-verify my_kernels.py::my_op --nranks 8 --shape m=1000,n=300,k=200 --profile ascend
+"""
+
+
+def _click_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add one click option for each field of `Options`, in their order."""
+    for option in reversed(fields(Options)[1:]):
+        command = _click_option(option)(command)
+    return command
+
+
+def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    about = dict(option.metadata)
+    text, default = about["help"], getattr(Options(), option.name)
+    if about.get("flag"):
+        return click.option(f"--{option.name}/--no-{option.name}", default=default, help=text, show_default=True)
+    if "choices" in about:
+        kind: Any = click.Choice(about["choices"])
+    elif "parse" in about:
+        kind, default = str, None
+    else:
+        kind = {"int": int, "str": str}.get(str(option.type), float)
+    show = default not in (None, "")
+    return click.option(
+        f"--{option.name}", type=kind, default=default, metavar=about.get("metavar"), help=text, show_default=show
+    )
+
+
+@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.argument("operator", required=False, metavar="OP")
+@_click_options
+@click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON.")
+@click.option("--list", "list_only", is_flag=True, help="List built-in operators, schedulers and policies, and exit.")
+@click.version_option(package_name="tdist", prog_name="tdist-verify")
+def command(operator: str | None, json_path: Path | None, list_only: bool, **given: Any) -> None:
+    """Verify OP on simulated ranks against its torch.distributed golden.
+
+    OP is a built-in operator (see --list) or path/to/file.py::name.
+    """
+    with _told_without_traceback():
+        if list_only:
+            _print_list()
+            return
+        if operator is None:
+            raise UsageError("which operator? Give a name (see --list) or path/to/file.py::name")
+        sys.exit(_verify(_options(operator, given), json_path))
+
+
+def _options(operator: str, given: dict[str, Any]) -> Options:
+    parsers = {option.name: option.metadata["parse"] for option in fields(Options) if "parse" in option.metadata}
+    values = {
+        name: parsers[name](value) if name in parsers and value is not None else value for name, value in given.items()
+    }
+    unset = [name for name in parsers if values[name] is None]
+    options = Options(operator, **{name: value for name, value in values.items() if name not in unset})
+    options.check()
+    return options
+
+
+def _verify(options: Options, json_path: Path | None) -> int:
+    """Run and report. A path that cannot be written is told after the results, which it must not cost."""
+    from tdist.verify.loader import load_operator
+    from tdist.verify.report import render_report, report_json
+    from tdist.verify.run import verify
+
+    report = verify(load_operator(options.operator), options)
+    render_report(report, Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160))
+    if json_path is not None:
+        _write_json(json_path, report_json(report))
+    return 0 if report.passed else EXIT_FAILED
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
+
+
+def _print_list() -> None:
+    from tdist.platforms.sim import schedulers
+    from tdist.verify.loader import builtin_operators
+    from tdist.verify.operator import format_shape
+    from tdist.verify.policies import POLICIES
+
+    for operator in builtin_operators():
+        summary = (operator.host.__doc__ or "").strip().splitlines()[0]
+        click.echo(f"{operator.name:12} {summary}")
+        shape, sync = format_shape(operator.shape), ", ".join(operator.sync)
+        click.echo(f"{'':12} shape {shape}; dtypes {', '.join(operator.dtypes)}; sync {sync}")
+    click.echo(f"schedulers   {', '.join(schedulers.names())}")
+    click.echo(f"policies     {', '.join(POLICIES)}")
+
+
+@contextlib.contextmanager
+def _told_without_traceback() -> Iterator[None]:
+    """A user's mistake ends with one message and the exit status of whose fault it is."""
+    try:
+        yield
+    except TdistError as error:
+        hint = {EXIT_USAGE: "usage error", EXIT_ENVIRONMENT: "environment"}.get(error.exit_code, "failed")
+        click.echo(f"tdist-verify: {hint}: {error}", err=True)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        raise_environment(error)
+    except KeyboardInterrupt:
+        click.echo("tdist-verify: interrupted", err=True)
+        sys.exit(130)
+
+
+def raise_environment(error: ModuleNotFoundError) -> None:
+    """Exit as unfit environment where a package that tdist needs is missing."""
+    unfit = EnvironmentUnfit(
+        f"the package {error.name!r} is missing; install tdist with its extra: pip install 'tdist[ascend]'"
+    )
+    click.echo(f"tdist-verify: environment: {unfit}", err=True)
+    sys.exit(unfit.exit_code)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    command(prog_name="tdist-verify")
+
+
+if __name__ == "__main__":
+    main()

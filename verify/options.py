@@ -1,0 +1,132 @@
+"""The options of a verification run: one dataclass from which command line, help, replay line and report are made."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tdist.errors import UsageError
+from tdist.verify.operator import check_nranks, did_you_mean, format_shape
+
+SYNC_CHOICES = ("both", "fine", "barrier")
+PROFILES = ("seed", "ascend")
+PLATFORMS = ("sim",)
+MAX_SEED = 2**63 - 1
+
+
+def _option(default: Any, text: str, **metadata: Any) -> Any:
+    """A field with what the command line needs: help, metavar, parser of its text, text of its value."""
+    extra = {"help": text, **metadata}
+    if callable(default):
+        return field(default_factory=default, metadata=extra)
+    return field(default=default, metadata=extra)
+
+
+def parse_dtypes(text: str) -> tuple[str, ...]:
+    """`fp16,bf16` → a tuple; whether the operator takes them is asked later."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise UsageError("--dtype needs at least one of fp16, bf16, fp32")
+    return names
+
+
+def parse_shape(text: str) -> dict[str, int]:
+    """`m=1024,n=512` → a dict; which symbols there are is the operator's to say."""
+    shape: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        symbol, separator, value = item.partition("=")
+        symbol, digits = symbol.strip(), value.strip()
+        if not separator or not symbol or not digits.lstrip("-").isdecimal():
+            raise UsageError(f"--shape takes symbol=number pairs such as m=1024,n=512; {item!r} is none")
+        if symbol in shape:
+            raise UsageError(f"--shape names {symbol} twice")
+        shape[symbol] = int(digits)
+    return shape
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user can choose about a run. Field metadata is what the command line shows and parses."""
+
+    operator: str = ""
+    dtype: tuple[str, ...] = _option(
+        (), "Element types, by default the operator's first.", metavar="fp16,bf16,…", parse=parse_dtypes, show=",".join
+    )
+    nranks: int = _option(4, "Number of ranks.", metavar="N")
+    shape: Mapping[str, int] = _option(
+        dict,
+        "Values of shape symbols; others keep their default.",
+        metavar="m=…,n=…",
+        parse=parse_shape,
+        show=format_shape,
+    )
+    sync: str = _option("both", "Mode: fine-grained, barrier-all, or one after the other.", choices=SYNC_CHOICES)
+    schedule: str = _option("", "Scheduler for all modes; by default each mode's own.", metavar="NAME")
+    seed: int = _option(0, "Seed of inputs and schedules.", metavar="S")
+    profile: str = _option("seed", "Ordering profile that decides the verdict.", choices=PROFILES)
+    policy: str = _option("", "Tolerance policy for float runs; by default the operator's.", metavar="NAME")
+    rtol: float | None = _option(None, "Relative tolerance of the allclose policy.", metavar="X")
+    atol: float | None = _option(None, "Absolute tolerance of the allclose policy.", metavar="X")
+    platform: str = _option("sim", "Where the ranks run.", choices=PLATFORMS)
+    detect: bool = _option(True, "Race detection.", flag=True)
+
+    def check(self) -> None:
+        """Refuse values that no run can have, naming the option.
+
+        Raises: UsageError.
+        """
+        check_nranks(self.nranks)
+        _check_known("--sync", self.sync, SYNC_CHOICES)
+        _check_known("--profile", self.profile, PROFILES)
+        _check_known("--platform", self.platform, PLATFORMS)
+        if self.schedule:
+            from tdist.platforms.sim import schedulers
+
+            _check_known("--schedule", self.schedule, tuple(schedulers.names()))
+        if self.policy:
+            from tdist.verify.policies import POLICIES
+
+            _check_known("--policy", self.policy, tuple(POLICIES))
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        if not 0 <= self.seed <= MAX_SEED:
+            raise UsageError(f"--seed has to be between 0 and {MAX_SEED}, got {self.seed}")
+        if (self.rtol is not None or self.atol is not None) and self.policy != "allclose":
+            raise UsageError("--rtol and --atol belong to --policy allclose; the other policies derive their bounds")
+        for name in ("rtol", "atol"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise UsageError(f"--{name} has to be a number from 0 up, got {value}")
+
+    def replay(self) -> str:
+        """The command line that does this run again."""
+        words = ["tdist-verify", self.operator]
+        for option in fields(self)[1:]:
+            words += _words(option.name, getattr(self, option.name), option.metadata, shown=option.name == "seed")
+        return shlex.join(words)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, by field name."""
+        return {option.name: _plain(getattr(self, option.name)) for option in fields(self)}
+
+
+def _words(name: str, value: Any, metadata: Mapping[str, Any], shown: bool) -> list[str]:
+    """The words of one option on a command line; none where it has its default, unless it is always shown."""
+    if metadata.get("flag"):
+        return [] if value else [f"--no-{name}"]
+    if not shown and value == getattr(Options(), name):
+        return []
+    show: Callable[[Any], str] = metadata.get("show", str)
+    return [f"--{name}", show(value)]
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+
+
+def _check_known(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"unknown {option} {value!r}{did_you_mean(value, allowed)}; one of {', '.join(allowed)}")

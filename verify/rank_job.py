@@ -1,0 +1,155 @@
+"""What one rank does in one run of an operator: inputs, launches, outputs, golden, comparison. Goes in and out as JSON."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tdist.errors import UsageError
+from tdist.golden import Reference
+from tdist.platforms.base import RankRuntime
+from tdist.verify.heap import release_shmem
+from tdist.verify.loader import load_operator
+from tdist.verify.operator import Case, Operator
+from tdist.verify.policies import Comparison, Setting, compare
+
+DEFAULT_TILE = (64, 64)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, the same for all ranks.
+
+    Attributes:
+        spec: what names the operator; a rank process loads it for itself.
+        launches: calls of the host function on one workspace, with different inputs.
+        judge: whether to compare with the golden; checksums are taken anyway.
+    """
+
+    spec: str
+    case: Case
+    launches: int = 1
+    judge: bool = True
+    policy: str = "auto"
+    rtol: float | None = None
+    atol: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "case": {**asdict(self.case), "shape": dict(self.case.shape)}}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Job:
+        return cls(**{**value, "case": Case(**value["case"])})
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """One launch on one rank: comparisons by output name, and a checksum of each tile of each output."""
+
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    checksums: dict[str, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> LaunchResult:
+        named = {name: _comparison(fields) for name, fields in value["comparisons"].items()}
+        return cls(named, dict(value["checksums"]))
+
+
+def _comparison(fields: Mapping[str, Any]) -> Comparison:
+    """A comparison from JSON: lists become tuples again."""
+    wrong = tuple(tuple(place) for place in fields["wrong_tiles"])
+    index = fields["worst_index"]
+    whole = {**fields, "wrong_tiles": wrong, "notes": tuple(fields["notes"])}
+    return Comparison(**{**whole, "worst_index": None if index is None else tuple(index)})
+
+
+def run_job(rt: RankRuntime, job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Run a job on this rank, in a process that loads the operator by its name.
+
+    Returns:
+        A `LaunchResult` as JSON for each launch.
+    """
+    parsed = Job.from_json(job)
+    return [asdict(result) for result in run_operator(rt, load_operator(parsed.spec), parsed)]
+
+
+def run_operator(rt: RankRuntime, operator: Operator, job: Job) -> list[LaunchResult]:
+    """Run a job of an operator that is at hand.
+
+    Launches are queued one behind the other; nothing but the operator's own protocol orders them across ranks.
+    """
+    inputs = [operator.inputs(job.case, rt.rank, launch) for launch in range(job.launches)]
+    kept = [{name: tensor.clone() for name, tensor in given.items()} for given in inputs]
+    outputs = _launch_all(rt, operator, job.case, inputs)
+    return [_result(rt, operator, job, launch, kept[launch], outputs[launch]) for launch in range(job.launches)]
+
+
+def _launch_all(
+    rt: RankRuntime, operator: Operator, case: Case, inputs: list[dict[str, torch.Tensor]]
+) -> list[dict[str, torch.Tensor]]:
+    """Make the workspace, launch, read the outputs back, give the workspace back."""
+    workspace = operator.workspace(rt, case) if operator.workspace else None
+    leading = () if operator.workspace is None else (workspace,)
+    returned = [operator.named_outputs(operator.host(rt, case, *leading, **given)) for given in inputs]
+    rt.synchronize()
+    outputs = [{name: value.detach().cpu().clone() for name, value in named.items()} for named in returned]
+    if hasattr(workspace, "close"):
+        workspace.close()
+    release_shmem()
+    return outputs
+
+
+def _result(
+    rt: RankRuntime,
+    operator: Operator,
+    job: Job,
+    launch: int,
+    inputs: dict[str, torch.Tensor],
+    outputs: dict[str, torch.Tensor],
+) -> LaunchResult:
+    tile = operator.tile(job.case) if operator.tile else DEFAULT_TILE
+    checksums = {name: tile_checksums(value, tile) for name, value in outputs.items()}
+    if not job.judge:
+        return LaunchResult(checksums=checksums)
+    setting = Setting(rt.nranks, job.rtol, job.atol, tile, operator.low_precision_partials)
+    references = _references(rt, operator, job.case, launch, inputs)
+    compared = {name: compare(job.policy, value, references[name], setting) for name, value in outputs.items()}
+    return LaunchResult(compared, checksums)
+
+
+def _references(
+    rt: RankRuntime, operator: Operator, case: Case, launch: int, inputs: dict[str, torch.Tensor]
+) -> dict[str, Reference]:
+    """The golden's outputs by name: over the process group where there is one, else from all ranks' inputs."""
+    if dist.is_available() and dist.is_initialized():
+        returned = operator.golden(case, rt.rank, **inputs)
+    elif operator.golden_local is not None:
+        everyone = [operator.inputs(case, rank, launch) for rank in range(case.nranks)]
+        returned = operator.golden_local(case, rt.rank, everyone)
+    else:
+        raise UsageError(
+            f"the golden of {operator.name} needs a torch.distributed group, which in-process worlds do not have: "
+            "use tdist-verify, or declare golden_local=…"
+        )
+    named = dict(returned) if isinstance(returned, Mapping) else {operator.outputs[0]: returned}
+    if set(named) != set(operator.outputs):
+        raise UsageError(f"the golden of {operator.name} returned {', '.join(named)}; outputs are {operator.outputs}")
+    return {name: value if isinstance(value, Reference) else Reference(value) for name, value in named.items()}
+
+
+def tile_checksums(value: torch.Tensor, tile: tuple[int, ...]) -> list[int]:
+    """A CRC of the bits of each tile, in row-major order of tiles: where two runs differ, without keeping both."""
+    if value.dim() < 2 or len(tile) < 2:
+        chunks = value.reshape(-1).split(tile[-1]) if value.numel() else ()
+        return [_crc(chunk) for chunk in chunks]
+    flat = value.reshape(-1, value.shape[-1])
+    return [_crc(piece) for rows in flat.split(tile[-2]) for piece in rows.split(tile[-1], dim=1)]
+
+
+def _crc(piece: torch.Tensor) -> int:
+    return zlib.crc32(piece.contiguous().view(torch.uint8).numpy().tobytes())

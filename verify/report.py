@@ -1,0 +1,207 @@
+"""The report: a summary for the terminal and JSON for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tdist.findings import FindingLog, render
+from tdist.verify.operator import format_shape
+from tdist.verify.policies import Comparison
+from tdist.verify.run import ModeResult, Report, StepResult, finding_weights
+
+SCHEMA_VERSION = 1
+SHOWN_TILES = 4
+
+
+def render_report(report: Report, console: Console) -> None:
+    """Print the summary: each mode with its ranks, findings, diagnosis, verdict, limits, seed and replay line."""
+    case = report.cases[0]
+    console.print(
+        Text(f"{report.operator}  {format_shape(case.shape)}  {case.nranks} ranks  seed {report.options.seed}", "bold")
+    )
+    for result in report.modes:
+        _render_mode(result, report, console)
+    _render_findings(report, console)
+    for dtype in dict.fromkeys(result.dtype for result in report.modes):
+        if report.diagnosis(dtype):
+            console.print(f"{dtype}: {report.diagnosis(dtype)}")
+    verdict = ("VERIFIED", "bold green") if report.passed else ("FAILED", "bold red")
+    console.print(Text.assemble(verdict, f"  {report.operator}, {len(report.modes)} runs in {report.seconds:.1f} s"))
+    console.print("Not seen by this run:", style="dim")
+    for limit in report.limits:
+        console.print(Padding(Text(f"- {limit}", "dim"), (0, 0, 0, 2)))
+    console.print(f"seed {report.options.seed}; replay:")
+    console.print(f"  {report.options.replay()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _render_mode(result: ModeResult, report: Report, console: Console) -> None:
+    passed = result.passed(report.options.profile)
+    seconds = sum(step.seconds for step in result.steps)
+    head = Text.assemble(
+        ("PASS " if passed else "FAIL ", "green" if passed else "red"),
+        (f"{result.dtype} {result.mode.name}", "bold"),
+        f"  ({result.mode.axes})  {seconds:.1f} s",
+    )
+    console.print(head)
+    for step in result.steps:
+        _render_step(step, report.options.profile, console)
+
+
+def _render_step(step: StepResult, profile: str, console: Console) -> None:
+    if step.skipped:
+        console.print(Padding(Text(f"{step.name}: not run, {step.skipped}", "yellow"), (0, 0, 0, 2)))
+        return
+    if step.error:
+        console.print(Padding(Text(f"{step.name}: did not finish: {step.error}", "red"), (0, 0, 0, 2)))
+    rows = list(step.comparisons())
+    if rows:
+        console.print(Padding(_rank_table(step.name, rows), (0, 0, 0, 2)))
+    for rank, launch, output, comparison in rows:
+        for note in comparison.notes:
+            where = f"{step.name}: rank {rank}, launch {launch}, {output}"
+            console.print(Padding(Text(f"{where}: {note}", "" if comparison.passed else "red"), (0, 0, 0, 4)))
+    if not rows and not step.error:
+        verdict = "outputs agree" if step.passed(profile) else "see the findings"
+        console.print(Padding(Text(f"{step.name}: {verdict}"), (0, 0, 0, 2)))
+
+
+def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]]) -> Table:
+    """One row for each rank: the worst of its launches and outputs."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in (
+        name,
+        "verdict",
+        "policy",
+        "worst error/allowed",
+        "at",
+        "got",
+        "expected",
+        "wrong tiles",
+        "MERE",
+        "MARE",
+    ):
+        table.add_column(title, no_wrap=title != "wrong tiles")
+    for rank in sorted({row[0] for row in rows}):
+        mine = [row for row in rows if row[0] == rank]
+        _, launch, output, worst = max(mine, key=lambda row: (not row[3].passed, row[3].worst_error))
+        table.add_row(f"rank {rank}", *_cells(worst, launch, output), style="" if worst.passed else "red")
+    return table
+
+
+def _cells(comparison: Comparison, launch: int, output: str) -> list[str]:
+    place = "" if comparison.worst_index is None else f"{output}{list(comparison.worst_index)} launch {launch}"
+    shown = (
+        ["", "", ""] if comparison.worst_error == 0 else [place, _number(comparison.got), _number(comparison.expected)]
+    )
+    return [
+        "pass" if comparison.passed else "FAIL",
+        comparison.policy,
+        _number(comparison.worst_error),
+        *shown,
+        _tiles(comparison),
+        _number(comparison.metrics.get("mere")),
+        _number(comparison.metrics.get("mare")),
+    ]
+
+
+def _tiles(comparison: Comparison) -> str:
+    wrong = comparison.wrong_tiles
+    if not wrong:
+        return f"0 of {comparison.tiles}"
+    listed = ", ".join(str(list(tile)) for tile in wrong[:SHOWN_TILES])
+    return f"{len(wrong)} of {comparison.tiles}: {listed}{' …' if len(wrong) > SHOWN_TILES else ''}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _render_findings(report: Report, console: Console) -> None:
+    """Each defect once over all modes, failing ones first."""
+    log = FindingLog()
+    for result in report.modes:
+        log.merge(result.log)
+    for findings in finding_weights(log, report.options.profile).values():
+        for finding in findings:
+            console.print()
+            render(finding, console, count=log.count(finding))
+    if len(log):
+        console.print()
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The report as JSON values.
+
+    Times, the date and paths of the run stand in `run`, and source files in `file` fields; two runs of one version with
+    one seed differ in nothing else. Numbers that JSON does not have are the strings "inf", "-inf" and "nan".
+    """
+    profile = report.options.profile
+    return _strict(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "operator": report.operator,
+            "verdict": "verified" if report.passed else "failed",
+            "options": report.options.to_json() | {"operator": report.operator},
+            "cases": [{**asdict(case), "shape": dict(case.shape)} for case in report.cases],
+            "modes": [_mode_json(result, profile) for result in report.modes],
+            "diagnosis": {dtype: report.diagnosis(dtype) for dtype in sorted({m.dtype for m in report.modes})},
+            "limits": list(report.limits),
+            "run": {
+                "started": report.started,
+                "seconds": report.seconds,
+                "step_seconds": {name: seconds for name, seconds in _step_seconds(report)},
+                "source": report.source,
+                "replay": report.options.replay(),
+            },
+        }
+    )
+
+
+def _step_seconds(report: Report) -> Iterator[tuple[str, float]]:
+    for result in report.modes:
+        for step in result.steps:
+            yield f"{result.dtype}/{result.mode.name}/{step.name}", step.seconds
+
+
+def _mode_json(result: ModeResult, profile: str) -> dict[str, Any]:
+    return {
+        "dtype": result.dtype,
+        "mode": asdict(result.mode),
+        "passed": result.passed(profile),
+        "findings": result.log.to_json(),
+        "steps": [_step_json(step, profile) for step in result.steps],
+    }
+
+
+def _step_json(step: StepResult, profile: str) -> dict[str, Any]:
+    results = [
+        {"rank": rank, "launch": launch, "output": output, **asdict(comparison)}
+        for rank, launch, output, comparison in step.comparisons()
+    ]
+    return {
+        "name": step.name,
+        "passed": None if step.skipped else step.passed(profile),
+        "skipped": step.skipped,
+        "error": step.error,
+        "ranks": [{"rank": rank, "finished": launches is not None} for rank, launches in enumerate(step.ranks)],
+        "comparisons": results,
+    }
+
+
+def _strict(value: Any) -> Any:
+    """The same with tuples as lists and without numbers that JSON lacks."""
+    if isinstance(value, dict):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value

@@ -1,0 +1,241 @@
+"""Running an operator in its modes and collecting what came out.
+
+Each mode has three steps, each in a world of its own:
+
+- *exact*: integer inputs, equality with the golden;
+- *poison*: the same with other bytes in memory that nobody wrote; outputs have to agree bit by bit;
+- *float*: normal inputs, the numerical policy.
+
+A step that cannot finish ends its mode; what was found until then is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tdist.errors import TdistError
+from tdist.findings import Finding, FindingLog, Party, Severity, make
+from tdist.verify.modes import Mode, diagnose, modes_for
+from tdist.verify.operator import Case, Operator, check_nranks
+from tdist.verify.options import Options
+from tdist.verify.policies import Comparison
+from tdist.verify.rank_job import Job, LaunchResult
+from tdist.verify.worlds import POISONS, Runner, WorldResult, open_runner
+
+LAUNCHES = 2
+"""Launches on one workspace of an operator that is relaunchable: the second meets what the first left behind."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step of one mode.
+
+    Attributes:
+        skipped: why it was not run; empty if it was.
+        error: why it could not finish; empty if it did.
+        seconds: wall time.
+    """
+
+    name: str
+    ranks: tuple[list[LaunchResult] | None, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    error: str = ""
+    skipped: str = ""
+    seconds: float = 0.0
+
+    def comparisons(self) -> Iterator[tuple[int, int, str, Comparison]]:
+        """(rank, launch, output, comparison) of everything that was compared."""
+        for rank, launches in enumerate(self.ranks):
+            for launch, result in enumerate(launches or ()):
+                for output, comparison in result.comparisons.items():
+                    yield rank, launch, output, comparison
+
+    def passed(self, profile: str) -> bool:
+        """Whether nothing speaks against it; a step that was skipped passes nothing and fails nothing."""
+        judged = all(comparison.passed for *_, comparison in self.comparisons())
+        return judged and not self.error and not any(finding.fails(profile) for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class ModeResult:
+    """One mode of one dtype."""
+
+    dtype: str
+    mode: Mode
+    steps: tuple[StepResult, ...]
+
+    @property
+    def log(self) -> FindingLog:
+        """The mode's findings, each defect once."""
+        log = FindingLog()
+        for step in self.steps:
+            for finding in step.findings:
+                log.add(finding)
+        return log
+
+    def passed(self, profile: str) -> bool:
+        """Whether every step was run and nothing speaks against any."""
+        return all(step.passed(profile) and not step.skipped for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a run found out."""
+
+    operator: str
+    options: Options
+    cases: tuple[Case, ...] = ()
+    modes: tuple[ModeResult, ...] = ()
+    started: str = ""
+    seconds: float = 0.0
+    source: str = ""
+    limits: tuple[str, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        """Whether all modes of all dtypes were verified."""
+        return bool(self.modes) and all(mode.passed(self.options.profile) for mode in self.modes)
+
+    def diagnosis(self, dtype: str) -> str:
+        """What the table of modes says about a dtype's fault; empty where it says nothing."""
+        mine = [result for result in self.modes if result.dtype == dtype]
+        explained = any(f.fails(self.options.profile) for result in mine for f in result.log)
+        return diagnose({result.mode.name: result.passed(self.options.profile) for result in mine}, explained)
+
+
+def verify(operator: Operator, options: Options, *, in_process: bool = False) -> Report:
+    """Run `operator` as `options` say.
+
+    Args:
+        in_process: threads instead of rank processes; the golden is then the operator's local one.
+
+    Raises:
+        UsageError: options that the operator does not take.
+        EnvironmentUnfit: the machine cannot run the worlds.
+    """
+    options.check()
+    check_nranks(options.nranks)
+    cases = _cases(operator, options)
+    started, begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
+    modes: list[ModeResult] = []
+    with open_runner(operator, options, in_process) as runner:
+        for case in cases:
+            for mode in modes_for(operator, options.sync, options.schedule):
+                modes.append(_run_mode(runner, operator, options, replace(case, sync=mode.protocol), mode))
+    return Report(
+        operator.name,
+        options,
+        cases,
+        tuple(modes),
+        started,
+        time.monotonic() - begin,
+        str(operator.source),
+        _limits(options, modes),
+    )
+
+
+def _cases(operator: Operator, options: Options) -> tuple[Case, ...]:
+    dtypes = options.dtype or operator.dtypes[:1]
+    shape = dict(options.shape)
+    return tuple(operator.case(dtype=d, nranks=options.nranks, shape=shape, seed=options.seed) for d in dtypes)
+
+
+def _run_mode(runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode) -> ModeResult:
+    spec = options.operator or operator.name
+    launches = LAUNCHES if operator.relaunchable else 1
+    exact = Job(spec, case, launches, policy="exact")
+    policy = options.policy or operator.policy
+    rtol = operator.rtol if options.rtol is None else options.rtol
+    atol = operator.atol if options.atol is None else options.atol
+    floats = Job(spec, replace(case, fill="float"), launches, policy=policy, rtol=rtol, atol=atol)
+    steps = [_step("exact", runner, exact, mode, POISONS[0])]
+    plan = (("poison", replace(exact, judge=False), POISONS[1]), ("float", floats, POISONS[0]))
+    for name, job, poison in plan:
+        if steps[0].error:
+            steps.append(StepResult(name, skipped="the exact step did not finish"))
+            continue
+        steps.append(_step(name, runner, job, mode, poison))
+    steps[1] = _judge_poison(steps[0], steps[1], operator)
+    return ModeResult(case.dtype, mode, tuple(steps))
+
+
+def _step(name: str, runner: Runner, job: Job, mode: Mode, poison: int) -> StepResult:
+    """Run one job; a fault of the user's code is a result, a mistake in the request is raised."""
+    begin = time.monotonic()
+    try:
+        world = runner.run(job, mode, poison)
+    except TdistError as error:
+        if error.exit_code != 1:
+            raise
+        world = WorldResult((), tuple(getattr(error, "findings", ())), _told(error))
+    except Exception as error:
+        world = WorldResult((), (), _told(error))
+    return StepResult(name, world.ranks, world.findings, world.error, seconds=time.monotonic() - begin)
+
+
+def _told(error: Exception) -> str:
+    """An exception in words: its type where it is not ours, its text, its notes, and the innermost line of user code."""
+    text = str(error) if isinstance(error, TdistError) else f"{type(error).__name__}: {error}"
+    notes = getattr(error, "__notes__", [])
+    return "; ".join([text, *notes])
+
+
+def _judge_poison(exact: StepResult, poison: StepResult, operator: Operator) -> StepResult:
+    """Add a finding for each output that depends on memory that nobody wrote."""
+    if exact.error or poison.error or poison.skipped:
+        return poison
+    found = []
+    for rank, (first, second) in enumerate(zip(exact.ranks, poison.ranks, strict=True)):
+        for launch, (one, other) in enumerate(zip(first or (), second or (), strict=True)):
+            for output in one.checksums:
+                found += _differences(operator, rank, launch, output, one.checksums[output], other.checksums[output])
+    return replace(poison, findings=poison.findings + tuple(found))
+
+
+def _differences(
+    operator: Operator, rank: int, launch: int, output: str, first: list[int], second: list[int]
+) -> list[Finding]:
+    tiles = [index for index, pair in enumerate(zip(first, second, strict=True)) if pair[0] != pair[1]]
+    if not tiles:
+        return []
+    where = f"{len(tiles)} of {len(first)} tiles, the first is tile {tiles[0]} in row-major order"
+    line = operator.host.__code__.co_firstlineno
+    party = Party(
+        rank=rank, launch=launch, file=str(operator.source), line=line, op="output", tensor=output, where=where
+    )
+    return [
+        make(
+            "uninitialised",
+            [party],
+            expected="equal outputs from two runs that differ only in what unwritten memory holds",
+            got=f"{where} differ",
+            tensor=f"output {output} of {operator.name}",
+            tiles=tiles[:16],
+        )
+    ]
+
+
+def _limits(options: Options, modes: list[ModeResult]) -> tuple[str, ...]:
+    """What this run could not have seen."""
+    schedules = ", ".join(sorted({result.mode.schedule for result in modes}))
+    limits = [
+        f"one schedule each of {schedules} at seed {options.seed}: other interleavings were not run",
+        "simulated ranks: nothing ran on hardware, nothing is said about speed or about what a vendor's compiler emits",
+    ]
+    if not options.detect:
+        limits.append("detection was off: races that did not change results were not looked for")
+    if options.profile == "seed":
+        limits.append("hazards that exist on Ascend only are shown but do not decide (--profile ascend lets them)")
+    return tuple(limits)
+
+
+def finding_weights(log: FindingLog, profile: str) -> Mapping[str, list[Finding]]:
+    """Findings sorted by what they do to the verdict: "fails", "hazards" and "notes"."""
+    sorted_out: dict[str, Any] = {"fails": [], "hazards": [], "notes": []}
+    for finding in log:
+        kind = "fails" if finding.fails(profile) else "hazards" if finding.severity is Severity.HAZARD else "notes"
+        sorted_out[kind].append(finding)
+    return sorted_out

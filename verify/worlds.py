@@ -1,0 +1,79 @@
+"""Opening the world that a run needs: N rank processes with a gloo group, or threads of this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tdist.findings import Finding
+from tdist.verify.modes import Mode
+from tdist.verify.operator import Operator
+from tdist.verify.options import Options
+from tdist.verify.rank_job import Job, LaunchResult, run_operator
+
+POISONS = (0xCD, 0x5A)
+"""Byte patterns of the two runs that tell use of uninitialised memory."""
+
+
+class Runner(Protocol):
+    """Runs jobs in a fresh world each."""
+
+    def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
+        """Run a job on all ranks; findings come back even if no rank could finish."""
+        ...
+
+
+@dataclass(frozen=True)
+class WorldResult:
+    """What came out of one world.
+
+    Attributes:
+        ranks: launches of each rank; None for a rank that did not finish.
+        error: why the world stopped early, in words; empty if it did not.
+    """
+
+    ranks: tuple[list[LaunchResult] | None, ...]
+    findings: tuple[Finding, ...] = ()
+    error: str = ""
+
+
+def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
+    """The fields of `WorldConfig` that a mode and the options decide."""
+    return {
+        "scheduler": mode.schedule,
+        "seed": options.seed,
+        "detect": options.detect,
+        "profile": options.profile,
+        "poison": poison,
+        "drained": mode.drained,
+    }
+
+
+class ThreadRunner:
+    """In-process worlds, for operators that are at hand as objects and for tests. The golden is the local one."""
+
+    def __init__(self, operator: Operator, options: Options) -> None:
+        self._operator = operator
+        self._options = options
+
+    def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
+        from tdist.platforms.sim.world import World
+
+        with World(nranks=job.case.nranks, **world_config(self._options, mode, poison)) as world:
+            returned = world.run(run_operator, self._operator, job)
+            return world_result(returned, world.findings)
+
+
+def world_result(returned: Sequence[Any], findings: Sequence[Finding]) -> WorldResult:
+    """Sort what ranks returned from why they did not."""
+    errors = [value for value in returned if isinstance(value, BaseException)]
+    ranks = tuple(None if isinstance(value, BaseException) else value for value in returned)
+    return WorldResult(ranks, tuple(findings), str(errors[0]) if errors else "")
+
+
+@contextlib.contextmanager
+def open_runner(operator: Operator, options: Options, in_process: bool) -> Iterator[Runner]:
+    """A runner for the length of the block."""
+    yield ThreadRunner(operator, options)
