@@ -72,11 +72,10 @@ def command(operator: str | None, json_path: Path | None, list_only: bool, **giv
 
 def _options(operator: str, given: dict[str, Any]) -> Options:
     parsers = {option.name: option.metadata["parse"] for option in fields(Options) if "parse" in option.metadata}
-    values = {
-        name: parsers[name](value) if name in parsers and value is not None else value for name, value in given.items()
-    }
-    unset = [name for name in parsers if values[name] is None]
-    options = Options(operator, **{name: value for name, value in values.items() if name not in unset})
+    texts = {name: given[name] for name in parsers if given[name] is not None}
+    parsed = {name: parsers[name](text) for name, text in texts.items()}
+    plain = {name: value for name, value in given.items() if name not in parsers}
+    options = Options(operator, **plain, **parsed)
     options.check()
     return options
 
@@ -134,9 +133,7 @@ def _told_without_traceback() -> Iterator[None]:
 
 def raise_environment(error: ModuleNotFoundError) -> None:
     """Exit as unfit environment where a package that tdist needs is missing."""
-    unfit = EnvironmentUnfit(
-        f"the package {error.name!r} is missing; install tdist with its extra: pip install 'tdist[ascend]'"
-    )
+    unfit = EnvironmentUnfit(f"the package {error.name!r} is missing; install the extra: pip install 'tdist[ascend]'")
     click.echo(f"tdist-verify: environment: {unfit}", err=True)
     sys.exit(unfit.exit_code)
 

@@ -1,4 +1,4 @@
-"""What one rank does in one run of an operator: inputs, launches, outputs, golden, comparison. Goes in and out as JSON."""
+"""What one rank does in one run of an operator: inputs, launches, outputs, golden, comparison. JSON in and out."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from tdist.verify.run import ModeResult, Report, StepResult, finding_weights
 
 SCHEMA_VERSION = 1
 SHOWN_TILES = 4
+COLUMNS = ("verdict", "policy", "worst error/allowed", "at", "got", "expected", "wrong tiles", "MERE", "MARE")
 
 
 def render_report(report: Report, console: Console) -> None:
@@ -76,18 +77,7 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
 def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]]) -> Table:
     """One row for each rank: the worst of its launches and outputs."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in (
-        name,
-        "verdict",
-        "policy",
-        "worst error/allowed",
-        "at",
-        "got",
-        "expected",
-        "wrong tiles",
-        "MERE",
-        "MARE",
-    ):
+    for title in (name, *COLUMNS):
         table.add_column(title, no_wrap=title != "wrong tiles")
     for rank in sorted({row[0] for row in rows}):
         mine = [row for row in rows if row[0] == rank]
@@ -98,9 +88,8 @@ def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]]) -> Tabl
 
 def _cells(comparison: Comparison, launch: int, output: str) -> list[str]:
     place = "" if comparison.worst_index is None else f"{output}{list(comparison.worst_index)} launch {launch}"
-    shown = (
-        ["", "", ""] if comparison.worst_error == 0 else [place, _number(comparison.got), _number(comparison.expected)]
-    )
+    values = [place, _number(comparison.got), _number(comparison.expected)]
+    shown = values if comparison.worst_error else ["", "", ""]
     return [
         "pass" if comparison.passed else "FAIL",
         comparison.policy,
@@ -157,7 +146,7 @@ def report_json(report: Report) -> dict[str, Any]:
             "run": {
                 "started": report.started,
                 "seconds": report.seconds,
-                "step_seconds": {name: seconds for name, seconds in _step_seconds(report)},
+                "step_seconds": dict(_step_seconds(report)),
                 "source": report.source,
                 "replay": report.options.replay(),
             },

@@ -163,7 +163,7 @@ def _run_mode(runner: Runner, operator: Operator, options: Options, case: Case, 
 
 
 def _step(name: str, runner: Runner, job: Job, mode: Mode, poison: int) -> StepResult:
-    """Run one job; a fault of the user's code is a result, a mistake in the request is raised."""
+    """Run one job; what a host function raised (worlds note its rank) is a result, all else is raised."""
     begin = time.monotonic()
     try:
         world = runner.run(job, mode, poison)
@@ -172,12 +172,14 @@ def _step(name: str, runner: Runner, job: Job, mode: Mode, poison: int) -> StepR
             raise
         world = WorldResult((), tuple(getattr(error, "findings", ())), _told(error))
     except Exception as error:
+        if not getattr(error, "__notes__", None):
+            raise
         world = WorldResult((), (), _told(error))
     return StepResult(name, world.ranks, world.findings, world.error, seconds=time.monotonic() - begin)
 
 
 def _told(error: Exception) -> str:
-    """An exception in words: its type where it is not ours, its text, its notes, and the innermost line of user code."""
+    """An exception in words: its type where it is not ours, its text, its notes."""
     text = str(error) if isinstance(error, TdistError) else f"{type(error).__name__}: {error}"
     notes = getattr(error, "__notes__", [])
     return "; ".join([text, *notes])
