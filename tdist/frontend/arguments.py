@@ -144,8 +144,13 @@ def globals_key(fn: Any, seen: frozenset[int] = frozenset()) -> tuple[Any, ...]:
     members = [vars(m).get(name) for _, m in found if inspect.ismodule(m) for name in code.co_names]
     reached = [value for _, value in found] + members
     callees = tuple(globals_key(f, seen) for f in reached if hasattr(f, "arg_names") and hasattr(f, "src"))
-    constants = tuple((name, repr(v.value)) for name, v in found if type(v).__name__ == "constexpr")
+    annotated = fn.__globals__.get("__annotations__", {})
+    constants = tuple((n, repr(getattr(v, "value", v))) for n, v in found if _is_constexpr(v, annotated.get(n)))
     return fn.src, callees, constants
+
+
+def _is_constexpr(value: Any, annotation: Any) -> bool:
+    return type(value).__name__ == "constexpr" or "constexpr" in str(annotation)
 
 
 def _cells(function: Any) -> dict[str, Any]:

@@ -41,7 +41,12 @@ def compile_source(fn: Any, signature: Mapping[str, str], constexprs: Mapping[st
     types, constants = _bind(fn, signature, constexprs)
     with _compiling:
         text = _ttir(fn, types, constants)
-    return KernelIR(fn.__name__, text, tuple(KernelArg(name, ty) for name, ty in types.items()))
+    return KernelIR(fn.__name__, text, tuple(KernelArg(name, _plain(ty)) for name, ty in types.items()))
+
+
+def _plain(ty: str) -> str:
+    """Triton's spelling without the `k` of a pointer to const, which only its own front end checks."""
+    return ty.replace("*k", "*", 1)
 
 
 def _bind(
@@ -59,7 +64,19 @@ def _bind(
     missing = [name for name in constants if name not in constexprs and name not in defaults]
     if missing:
         raise UsageError(f"kernel `{fn.__name__}`: parameter `{missing[0]}` has neither a type nor a value")
-    return {name: signature[name] for name in fn.arg_names if name not in constants}, constants
+    types = {name: signature[name] for name in fn.arg_names if name not in constants}
+    for name, ty in types.items():
+        _check_type(fn, name, ty)
+    return types, constants
+
+
+def _check_type(fn: Any, name: str, ty: str) -> None:
+    from triton.language import str_to_ty
+
+    try:
+        str_to_ty(ty)
+    except (KeyError, ValueError):
+        raise UsageError(f"kernel `{fn.__name__}`, parameter `{name}`: there is no type {ty!r}") from None
 
 
 def _ttir(fn: Any, types: dict[str, str], constants: dict[str, Any]) -> str:
