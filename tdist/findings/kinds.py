@@ -74,6 +74,14 @@ _TABLE: Final = (
         "put `libshmem_device.fence()` between the store and the load, or use one pointer for both",
     ),
     Kind(
+        "hazard.atomic-lock",
+        _HAZARD,
+        "atomic lock: atomics with used results on one word of {tensor} from two ranks lose updates on Ascend",
+        "An atomic whose result is used runs under a lock of its own rank on Ascend; another rank's does not see it.",
+        "the lock that makes the read-modify-write atomic is one of each rank",
+        "use a notify or a signal ADD across ranks, or keep the counter on one rank and let only its programs add",
+    ),
+    Kind(
         "deadlock",
         _ERROR,
         "deadlock: {waiting} of {agents} agents wait and nothing can wake them",
@@ -181,7 +189,7 @@ _TABLE: Final = (
         "arithmetic",
         _ERROR,
         "arithmetic: {problem} in {op}",
-        "An operation has no defined result: overflow, division by zero, shift past the width, conversion out of range.",
+        "An operation has no defined result: overflow, division by zero, a shift or a conversion out of range.",
         "the operands are outside what the operation is defined for",
         "widen the type or guard the operands",
     ),

@@ -1,0 +1,333 @@
+"""What to say when nothing can run any more: who waits for what, and who could have helped.
+
+Called at quiescence only: every agent is blocked or ended and every host waits or has ended.
+
+Source: ordering.md, "Deadlock" and "Barriers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tdist.findings import Finding, Party, make
+from tdist.platforms.sim.agents import Agent, AtPoll, AtWait
+from tdist.platforms.sim.barriers import NAMES, AtBarrier, Missing
+from tdist.platforms.sim.hosts import Free, Host, Malloc
+from tdist.platforms.sim.memory import LINE_BYTES, Allocation
+from tdist.platforms.sim.words import Word
+
+if TYPE_CHECKING:
+    from tdist.platforms.sim.engine import Engine
+    from tdist.platforms.sim.streams import Launch
+
+_PARTIES_SHOWN: Final = 8
+_SIGNALS: Final = frozenset({"notify", "put_scalar", "int_p", "atomic", "signal_op", "store"})
+
+Node = tuple[int, str]
+
+
+def explain(engine: Engine) -> list[Finding]:
+    """Findings for a world that is stuck; at least one."""
+    return [finding for finding in _findings(engine) if finding is not None]
+
+
+def _findings(engine: Engine) -> Iterator[Finding | None]:
+    blocked = _blocked(engine)
+    crowded = [launch for launch in _launches(engine) if launch.waiting_programs]
+    for launch in crowded:
+        yield _grid_too_large(engine, launch)
+    waits = [ag for ag in blocked if isinstance(ag.blocked, AtWait | AtPoll)]
+    missing = _missing_ranks(engine) if engine.barriers.open else []
+    if missing and not waits and not crowded:
+        yield engine.barriers.report(missing)
+    elif waits:
+        yield _deadlock(engine, blocked, missing)
+    if not blocked:
+        yield _hosts_stuck(engine)
+
+
+def _blocked(engine: Engine) -> list[Agent]:
+    return [ag for launch in _launches(engine) for ag in launch.agents.values() if ag.blocked is not None]
+
+
+def _launches(engine: Engine) -> list[Launch]:
+    return [stream.current for stream in engine.streams if stream.current is not None]
+
+
+def _grid_too_large(engine: Engine, launch: Launch) -> Finding:
+    stuck = [ag.party(site_of(ag), note=why_blocked(ag)) for ag in list(launch.agents.values())[:2]]
+    return make(
+        "grid-too-large",
+        stuck,
+        expected=f"at most {launch.cores} programs ({launch.mode})",
+        got=f"{launch.programs} in grid {launch.grid} of {launch.kernel.name}; {launch.waiting_programs} never started",
+        programs=launch.programs,
+        needed=launch.programs,
+        cores=launch.cores,
+        mode=launch.mode,
+        rank=launch.rank,
+    )
+
+
+def _missing_ranks(engine: Engine) -> list[Missing]:
+    """Ranks whose stream holds no launch that could still come to the open barrier."""
+    missing = []
+    for host, stream in zip(engine.hosts, engine.streams, strict=True):
+        if stream.current is not None:
+            continue
+        last = stream.last_launch
+        past = f"its last launch ({last.kernel.name}) ended without it" if last else "it launched no kernel"
+        reason = f"rank {host.rank} never reaches it: {past} and {host.state()}"
+        missing.append(Missing(host.rank, reason, host.party(reason)))
+    return missing
+
+
+# -------------------------------------------------------------------- the wait graph
+
+
+def _deadlock(engine: Engine, blocked: list[Agent], missing: list[Missing]) -> Finding:
+    shown = list(_representatives(blocked))
+    parties = [_wait_party(engine, ag) for ag in shown[:_PARTIES_SHOWN]]
+    parties += [m.party for m in missing if m.party is not None]
+    cycle = _cycle(engine, blocked)
+    return make(
+        "deadlock",
+        parties,
+        expected=_first(shown, expected_of),
+        got=_first(shown, got_of),
+        why=_why(cycle),
+        waiting=len(blocked),
+        agents=sum(launch.participants for s in engine.streams if (launch := s.current or s.last_launch)),
+        graph=[_edge(engine, ag) for ag in blocked],
+        hosts=[f"rank {host.rank}: {host.state()}" for host in engine.hosts],
+        cycle=[f"rank {rank} at {where}" for rank, where in cycle],
+    )
+
+
+def _representatives(blocked: Iterable[Agent]) -> Iterator[Agent]:
+    """One agent of each (source line, rank), waits before barriers."""
+    seen: set[Node] = set()
+    for ag in sorted(blocked, key=lambda a: isinstance(a.blocked, AtBarrier)):
+        node = _node(ag)
+        if node not in seen:
+            seen.add(node)
+            yield ag
+
+
+def _node(ag: Agent) -> Node:
+    return ag.rank, str(site_of(ag))
+
+
+def _first(agents: list[Agent], text: Any) -> str:
+    return next((said for said in map(text, agents) if said), "")
+
+
+def site_of(ag: Agent) -> Any:
+    """Where a blocked agent stands."""
+    return getattr(ag.blocked, "site", None)
+
+
+def expected_of(ag: Agent) -> str:
+    """What an agent waits for."""
+    at = ag.blocked
+    if isinstance(at, AtWait):
+        return f"{at.want} in {at.word.place()}"
+    if isinstance(at, AtPoll):
+        if not at.reads:
+            return "a change in memory that ends the loop"
+        return "a change of " + ", ".join(word.place() for word, _ in at.reads)
+    return ""
+
+
+def got_of(ag: Agent) -> str:
+    """What is there instead."""
+    at = ag.blocked
+    if isinstance(at, AtWait):
+        return f"{at.word.mem[at.word.index]}, {_last_write(at.word)}"
+    if isinstance(at, AtPoll) and at.reads:
+        return "; ".join(f"{seen}, {_last_write(word)}" for word, seen in at.reads)
+    return ""
+
+
+def why_blocked(ag: Agent) -> str:
+    """One line on what a blocked agent needs."""
+    if isinstance(ag.blocked, AtBarrier):
+        return f"waits at {NAMES[ag.blocked.kind]} number {ag.blocked.round}"
+    if ag.blocked is None:
+        return "can run"
+    expected = expected_of(ag)
+    return f"waits for {expected}; it is {got_of(ag)}" if got_of(ag) else f"waits for {expected}"
+
+
+def _last_write(word: Word) -> str:
+    if word.last is None:
+        return "no signal has written it"
+    who, site, value = word.last
+    return f"last written ({value}) by {who} at {site}"
+
+
+def _wait_party(engine: Engine, ag: Agent) -> Party:
+    at = ag.blocked
+    word = at.word if isinstance(at, AtWait) else at.reads[0][0] if isinstance(at, AtPoll) and at.reads else None
+    notes = [why_blocked(ag)]
+    if word is not None:
+        notes += [*_slot_arithmetic(ag), *_other_slots(word), *_could_write(engine, word)]
+    tensor = word.al.label if word is not None else None
+    where = f"element {word.index} (byte {word.off}) on rank {word.al.rank}" if word is not None else ""
+    return ag.party(site_of(ag), tensor, where, "\n".join(notes))
+
+
+def _slot_arithmetic(ag: Agent) -> list[str]:
+    """A word that holds what is waited for where a packed slot, or the slot of another stride, would lie."""
+    at = ag.blocked
+    if not isinstance(at, AtWait):
+        return []
+    word, width = at.word, at.word.width
+    notes = []
+    if at.slot:
+        packed = word.off - at.slot * (LINE_BYTES - width)
+        notes += _holds(word.al, packed, width, at.want, f"slot {at.slot} of a packed array")
+    last = word.last
+    if last is not None and last[2] > at.want and word.signal:
+        notes.append(f"the value has passed {at.want}: a later signal came before this poll (overshoot)")
+    return notes
+
+
+def _holds(al: Allocation, off: int, width: int, want: int, what: str) -> list[str]:
+    if off % width or not 0 <= off < len(al) - width + 1 or al.words(width)[off // width] != want:
+        return []
+    stride_elems = LINE_BYTES // width
+    return [f"element {off // width} holds {want}: that is {what}, but slots are {stride_elems} elements apart"]
+
+
+def _other_slots(word: Word) -> list[str]:
+    """Signals that went to other words of the same tensor."""
+    written = [w for w in word.al.sync.values() if w is not word and w.last is not None]
+    written.sort(key=lambda w: abs(w.off - word.off))
+    return [
+        f"element {w.index} ({abs(w.off - word.off)} bytes {'before' if w.off < word.off else 'after'}) "
+        f"was written instead: {w.last[2]} by {w.last[0]} at {w.last[1]}"
+        for w in written[:3]
+        if w.last is not None
+    ]
+
+
+def _could_write(engine: Engine, word: Word) -> list[str]:
+    """Source operations of each rank's present or last launch that signal this tensor."""
+    notes = []
+    for stream in engine.streams:
+        launch = stream.current or stream.last_launch
+        if launch is None:
+            continue
+        state = "is blocked" if stream.current is not None else "has ended without it"
+        for site in signal_sites(launch, word.al)[:2]:
+            notes.append(f"rank {launch.rank}, launch {launch.id}: {site.op} at {site} could write it, but {state}")
+    return notes[:_PARTIES_SHOWN]
+
+
+def signal_sites(launch: Launch, al: Allocation) -> list[Any]:
+    """Operations of the launch's kernel that signal through an argument bound to `al` or a peer of it."""
+    family = set(al.peers) | {al}
+    names = {name for name, bound in launch.bound if bound in family}
+    sites = getattr(launch.kernel, "sites", ())
+    return [site for site in sites if site.op in _SIGNALS and site.arg in names]
+
+
+def _edge(engine: Engine, ag: Agent) -> dict[str, Any]:
+    """One row of the wait graph, as data."""
+    at = ag.blocked
+    row: dict[str, Any] = {"rank": ag.rank, "program": ag.program, "core": ag.core, "at": str(site_of(ag))}
+    if isinstance(at, AtWait):
+        row |= {
+            "tensor": at.word.al.label,
+            "on_rank": at.word.al.rank,
+            "slot": at.slot,
+            "byte": at.word.off,
+            "line": at.word.address // LINE_BYTES - at.word.al.lo // LINE_BYTES,
+            "expected": at.want,
+            "actual": at.word.mem[at.word.index],
+            "last_writer": None if at.word.last is None else f"{at.word.last[0]} at {at.word.last[1]}",
+        }
+    elif isinstance(at, AtBarrier):
+        row |= {"barrier": NAMES[at.kind], "number": at.round}
+    return row
+
+
+def _waits_for(engine: Engine, ag: Agent) -> set[int]:
+    """Ranks that an agent may wait for: the word's last writer, or all whose kernels signal that tensor."""
+    at = ag.blocked
+    if isinstance(at, AtBarrier):
+        here = {other.rank for other in engine.barriers.arrived}
+        full = {s.rank for s in engine.streams if s.current and s.current.arrived == s.current.participants}
+        return set(range(engine.config.nranks)) - (here & full)
+    words = [at.word] if isinstance(at, AtWait) else [w for w, _ in at.reads] if isinstance(at, AtPoll) else []
+    ranks: set[int] = set()
+    for word in words:
+        if word.last is not None:
+            ranks.add(word.last[0].rank)
+        else:
+            ranks |= {launch.rank for launch in _launches(engine) if signal_sites(launch, word.al)}
+    return ranks
+
+
+def _cycle(engine: Engine, blocked: list[Agent]) -> list[Node]:
+    """A shortest cycle of the wait graph over (rank, source line), or nothing."""
+    graph: dict[Node, set[Node]] = {}
+    nodes_of: dict[int, set[Node]] = {}
+    for ag in _representatives(blocked):
+        nodes_of.setdefault(ag.rank, set()).add(_node(ag))
+    for ag in _representatives(blocked):
+        targets = (node for rank in _waits_for(engine, ag) for node in nodes_of.get(rank, ()))
+        graph.setdefault(_node(ag), set()).update(target for target in targets if target != _node(ag))
+    found = [cycle for start in sorted(graph) if (cycle := _back_to(graph, start))]
+    return min(found, key=len, default=[])
+
+
+def _back_to(graph: dict[Node, set[Node]], start: Node) -> list[Node]:
+    """Breadth first from `start` back to it."""
+    paths: list[list[Node]] = [[start]]
+    seen: set[Node] = set()
+    while paths:
+        path = paths.pop(0)
+        for target in sorted(graph.get(path[-1], ())):
+            if target == start:
+                return path
+            if target not in seen:
+                seen.add(target)
+                paths.append([*path, target])
+    return []
+
+
+def _why(cycle: list[Node]) -> str | None:
+    if not cycle:
+        return None
+    steps = [f"rank {rank} at {where}" for rank, where in (*cycle, cycle[0])]
+    return "each waits for the next: " + " → ".join(steps)
+
+
+# -------------------------------------------------------------------- hosts
+
+
+def _hosts_stuck(engine: Engine) -> Finding:
+    """No agent waits, but hosts do: for each other, or for one that has ended."""
+    waiting = [host for host in engine.hosts if host.request is not None]
+    if waiting and all(isinstance(host.request, Malloc | Free) for host in waiting):
+        return engine.requests.asymmetric()
+    return make(
+        "deadlock",
+        [host.party(_host_note(host)) for host in engine.hosts],
+        expected="every rank in the same host call",
+        got="; ".join(f"rank {host.rank}: {host.state()}" for host in engine.hosts),
+        why="hosts wait for each other in different calls, or for one that has ended",
+        cure="let every rank make the same collective calls in the same order",
+        waiting=len(waiting),
+        agents=len(engine.hosts),
+        hosts=[f"rank {host.rank}: {host.state()}" for host in engine.hosts],
+    )
+
+
+def _host_note(host: Host) -> str:
+    request = host.request
+    detail = getattr(request, "kind", None)
+    return f"{host.state()} ({detail})" if detail else host.state()

@@ -1,0 +1,646 @@
+"""The engine: takes requests of hosts, runs device agents until nothing can run, reports what it finds.
+
+It is passive and has no thread of its own. It schedules only while every host is quiescent, so a run is decided by
+the recorded choices (`events`) and nothing else.
+
+Source: docs/architecture.md, seam 5; ordering.md; design.md §4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import torch
+
+from tdist.errors import KernelError, TdistError, UsageError, WorldStopped
+from tdist.findings import Finding, FindingLog, Party, make
+from tdist.platforms.sim import deadlock
+from tdist.platforms.sim.agents import Agent, AgentFault, AtPoll, AtWait
+from tdist.platforms.sim.barriers import Barriers
+from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock
+from tdist.platforms.sim.detector import Detector
+from tdist.platforms.sim.hosts import Collective, Done, Free, Host, HostRequests, Malloc, Read, Request, Synchronize
+from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, null_allocation
+from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
+from tdist.platforms.sim.streams import HostSite, Kernel, Launch, Span, Stream, Unregister, Write
+from tdist.platforms.sim.words import SyncWords
+
+_IDLE_POLLS: Final = 1_000_000
+"""So many polls in a row without a word changed, an agent ended or woken: the loop's counter has no bound."""
+
+_NUMPY_FLOATS: Final = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.float32}
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """What a world is made of and how it is run.
+
+    `poison` is the byte that fresh memory and masked-off lanes hold. `drained`: every release drains all pipes (barrier
+    mode). `choices` replays the `events` of another run; `scheduler` and `seed` count beyond their end only.
+    """
+
+    nranks: int
+    heap_bytes: int = 64 << 20
+    target: str = "Ascend910B3"
+    cube_cores: int = 20
+    vector_cores: int = 40
+    scheduler: str = "run-to-block"
+    seed: int = 0
+    detect: bool = True
+    profile: str = "seed"
+    poison: int = 0xA5
+    drained: bool = False
+    choices: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        positive = ("nranks", "heap_bytes", "cube_cores", "vector_cores")
+        for name in positive:
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} is {getattr(self, name)}; it must be positive")
+        if self.profile not in ("seed", "ascend"):
+            raise UsageError(f"profile {self.profile!r}; there are: ascend, seed")
+        if not 0 <= self.poison <= 255:
+            raise UsageError(f"poison {self.poison} is no byte")
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A launch argument that is a device address."""
+
+    address: int
+
+
+class Engine:
+    """See seam 5. `sink` is called with each new finding; `findings` holds all of them.
+
+    `events` are the choices that were made, for `WorldConfig.choices`; `prints` are (rank, program, text).
+    """
+
+    def __init__(self, config: WorldConfig, sink: Callable[[Finding], None] | None = None) -> None:
+        self.config = config
+        self.log = FindingLog(sink)
+        self.memory = AddressSpace(config.nranks, config.heap_bytes, config.poison)
+        self.events: list[int] = []
+        self.prints: list[tuple[int, int, str]] = []
+        self.space = SlotSpace()
+        self.detector = Detector(self.log.add) if config.detect else None
+        self.words = SyncWords(self.log.add, self.wake, config.drained)
+        self.barriers = Barriers(config.nranks, self.wake, self._participants, _raise, config.drained)
+        self.scheduler = self._scheduler()
+        self.hosts = [Host(rank, self._clocks("host", rank)) for rank in range(config.nranks)]
+        self.streams = [Stream(rank, self._clocks("stream", rank)) for rank in range(config.nranks)]
+        self.requests = HostRequests(self)
+        self.runnable: list[Agent] = []
+        self.stopped: WorldStopped | None = None
+        self.steps = 0
+        self.milestones = 0
+        self._polls_since = 0
+        self._polled_at = -1
+        self._agent_clocks: dict[tuple[int, int, int], AgentClocks] = {}
+        self._current: Agent | None = None
+        self._leave = False
+        self._double_seen: set[Any] = set()
+        weakref.finalize(self, self.memory.close)
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.log.findings
+
+    @property
+    def progress(self) -> int:
+        """Grows when an agent ended or was woken, or a word changed."""
+        return self.milestones + self.words.changes
+
+    # ---------------------------------------------------------------- requests that do not block
+
+    def launch(
+        self,
+        rank: int,
+        kernel: Kernel,
+        grid: Sequence[int],
+        args: Sequence[Pointer | int | float],
+        site: Any = None,
+        stream: int = 0,
+    ) -> None:
+        """Queue a launch on the rank's stream.
+
+        Raises:
+            UsageError: another stream than 0, a grid that is not 1 to 3 sizes, a wrong number of arguments.
+            WorldStopped: the run is over, or a pointer does not point to device memory (the finding says so).
+        """
+        self._check_running()
+        if stream != 0:
+            raise UsageError(f"rank {rank}: launch on stream {stream}; the simulated platform has one stream a rank")
+        flat, bound = self._bind_args(rank, kernel, args, site)
+        queue = self.streams[rank]
+        cube = kernel.has_dot or kernel.uses_barrier_all
+        cores = self.config.cube_cores if cube else self.config.vector_cores
+        made = Launch(rank, queue.launches, kernel, _grid(grid), flat, bound, site, self._enqueue(rank, site), cores)
+        queue.launches += 1
+        queue.queue.append(made)
+
+    def register(self, rank: int, storage: torch.Tensor, name: str | None = None) -> int:
+        """Make private storage (1-D uint8 on the CPU) device memory of `rank`; its simulated address."""
+        return self.memory.register(rank, storage, name).lo
+
+    def unregister(self, rank: int, address: int) -> None:
+        """Give private memory up; what is queued may still use it."""
+        allocation = self.memory.unregister(address)
+        if allocation is None:
+            raise UsageError(f"rank {rank}: no private memory starts at {address:#x}")
+        allocation.freed = False
+        if self.stopped is None:
+            self.streams[rank].queue.append(Unregister(allocation))
+
+    def host_write(self, rank: int, boxes: Sequence[Any], data: torch.Tensor, site: Any = None) -> None:
+        """Queue a host write: `data` (uint8, copied) goes to `boxes` in order."""
+        self._check_running()
+        spans = self._spans(rank, boxes)
+        flat = data.detach().reshape(-1).view(torch.uint8).clone()
+        need_bytes = sum(span.rows * span.width for span in spans)
+        if flat.numel() != need_bytes:
+            raise UsageError(f"host write of {flat.numel()} bytes into boxes of {need_bytes}")
+        self.streams[rank].queue.append(Write(spans, flat, site, self._enqueue(rank, site)))
+
+    # ---------------------------------------------------------------- requests that block
+
+    def synchronize(self, rank: int, done: Done, site: Any = None) -> None:
+        """Completes when the rank's stream is empty; the host joins its clock."""
+        self._request(rank, Synchronize(done, site))
+
+    def host_read(self, rank: int, boxes: Sequence[Any], site: Any, done: Done) -> None:
+        """Completes when the stream is empty; counts as the host's read. The host then reads the bytes itself."""
+        self._request(rank, Read(done, site, self._spans(rank, boxes)))
+
+    def malloc(self, rank: int, nbytes: int, alignment: int, name: str | None, site: Any, done: Done) -> None:
+        """Collective; completes with this rank's address, or with a `UsageError` if there is no room."""
+        self._request(rank, Malloc(done, site, nbytes, alignment, name))
+
+    def free(self, rank: int, address: int, site: Any, done: Done) -> None:
+        """Collective; completes with None, or at once with a `UsageError` if nothing starts at `address`."""
+        al = self.memory.lookup(address)
+        if al is None or al.lo != address or not al.symmetric or al.rank != rank:
+            done(UsageError(f"rank {rank}: free of {address:#x}: no symmetric allocation of this rank starts there"))
+            return
+        user = self.streams[rank].uses(al)
+        if user is not None and self.stopped is None:
+            self.stop(self._freed_in_use(rank, al, user, site))
+        self._request(rank, Free(done, site, al.offset_bytes, al.label))
+
+    def collective(
+        self, rank: int, group: tuple[int, ...], sequence: int, kind: str, done: Done, site: Any = None
+    ) -> None:
+        """A host collective of `group`; completes when every member is in the one of that sequence number."""
+        if rank not in group:
+            raise UsageError(f"rank {rank} is not in the group {group} of its {kind}")
+        self._request(rank, Collective(done, site, tuple(group), sequence, kind))
+
+    def end(self, rank: int, error: str | None = None) -> None:
+        """The rank's host has ended; `error` says why if it failed."""
+        host = self.hosts[rank]
+        host.ended, host.error, host.request = True, error, None
+        if error is not None and self.stopped is None:
+            self.log.add(make("host-error", [host.party(error)], rank=rank, error=error))
+        if self.stopped is None and self.streams[rank].idle:
+            with contextlib.suppress(AgentFault), self._stopping():
+                self.barriers.rank_gone(rank, f"rank {rank} is gone: {host.state()}")
+
+    def resume_hosts(self) -> None:
+        """All hosts run again: the same world takes another host function."""
+        for host in self.hosts:
+            host.ended, host.error = False, None
+
+    def run(self) -> None:
+        """Schedule until at least one blocking request completes, or report why none can.
+
+        Raises:
+            UsageError: a host is running.
+        """
+        running = [host.rank for host in self.hosts if not host.quiescent]
+        if running:
+            raise UsageError(f"engine asked to run while the hosts of ranks {running} are running")
+        if self.stopped is None:
+            with _gc_paused(), self._stopping():
+                self._run()
+        if self.stopped is not None:
+            self.requests.stop(self.stopped)
+        self.requests.flush()
+
+    def close(self) -> None:
+        """Check canaries and give the memory back."""
+        for al in self.memory:
+            self.check_canary(al)
+        self._abandon()
+        self.memory.close()
+
+    # ---------------------------------------------------------------- scheduling
+
+    def _run(self) -> None:
+        if self.detector is not None:
+            self.detector.prune(self._alive())
+        while self.stopped is None:
+            self._leave = False
+            for stream in self.streams:
+                self._advance(stream)
+            self._drive()
+            if self._leave or not (self._recheck() or self.runnable):
+                if self.requests.complete():
+                    return
+                if self.runnable:
+                    continue
+                self._quiescent()
+                return
+
+    def _drive(self) -> None:
+        """Run agents until all are blocked or ended, or a host call is to complete early."""
+        runnable, events = self.runnable, self.events
+        pick = self.scheduler.pick
+        current: Agent | None = None
+        while runnable and not self._leave:
+            if len(runnable) > 1:
+                index = pick(runnable, current)
+                events.append(index)
+            else:
+                index = 0
+            current = self._current = runnable[index]
+            self.steps += 1
+            try:
+                current.step()
+            except StopIteration:
+                self._remove(current)
+                self._agent_ended(current)
+                current = None
+                continue
+            if current.blocked is not None:
+                self._remove(current)
+                current = None
+
+    def wake(self, ag: Agent) -> None:
+        """A blocked agent can run again."""
+        ag.blocked = None
+        ag.ticket += 1
+        self.milestones += 1
+        ag.position = len(self.runnable)
+        self.runnable.append(ag)
+
+    def _remove(self, ag: Agent) -> None:
+        last = self.runnable.pop()
+        if last is not ag:
+            self.runnable[ag.position] = last
+            last.position = ag.position
+
+    def _recheck(self) -> bool:
+        """Plain stores wake nobody by themselves: look again before calling it quiescence."""
+        woken = False
+        for stream in self.streams:
+            for ag in list(stream.current.agents.values()) if stream.current is not None else ():
+                if ag.blocked is not None and self._can_go_on(ag):
+                    self.wake(ag)
+                    woken = True
+        return woken
+
+    def _can_go_on(self, ag: Agent) -> bool:
+        at = ag.blocked
+        if isinstance(at, AtWait):
+            return at.word.refresh() == at.want
+        if isinstance(at, AtPoll):
+            if at.reads:
+                return any(word.refresh() != seen for word, seen in at.reads)
+            return self.progress > at.progress
+        return False
+
+    def _quiescent(self) -> None:
+        """Nothing can run and no request can complete: all is done, or the world is stuck."""
+        stuck = any(stream.current is not None for stream in self.streams)
+        waiting = any(host.request is not None for host in self.hosts)
+        if not stuck and not waiting:
+            return
+        found = deadlock.explain(self)
+        for finding in found:
+            self.log.add(finding)
+        self.stop(found[0])
+
+    def note_poll(self) -> None:
+        """A polling loop went round; one that never ends is reported."""
+        if self.progress != self._polled_at:
+            self._polled_at, self._polls_since = self.progress, 0
+        self._polls_since += 1
+        if self._polls_since > _IDLE_POLLS and self._current is not None:
+            ag = self._current
+            site = ag.carried_site
+            note = f"went round {_IDLE_POLLS} times while no word changed; the values it carries have no bound in sight"
+            raise AgentFault(
+                make("deadlock", [ag.party(site, note=note)], waiting=1, agents=len(self.runnable), graph=[])
+            )
+
+    # ---------------------------------------------------------------- streams and launches
+
+    def _advance(self, stream: Stream) -> None:
+        while stream.current is None and stream.queue and self.stopped is None:
+            op = stream.queue.popleft()
+            if isinstance(op, Launch):
+                self._start(stream, op)
+            elif isinstance(op, Write):
+                self._write(stream, op)
+            else:
+                self.forget(op.allocation)
+
+    def _start(self, stream: Stream, launch: Launch) -> None:
+        stream.begin(launch.seen)
+        launch.start_clock = stream.export(launch.site)
+        stream.current = stream.last_launch = launch
+        self.milestones += 1
+        for _ in range(min(launch.programs, launch.cores)):
+            self._start_program(launch)
+        if not launch.programs:
+            self._launch_ended(stream, launch)
+
+    def _start_program(self, launch: Launch) -> None:
+        program = launch.started
+        launch.started += 1
+        launch.running += 1
+        for core in range(launch.cores_each):
+            ag = Agent(self, launch, program, core, self._start_clocks(launch, program, core))
+            entry = launch.kernel.entry(core)
+            made = entry(ag, *launch.program_id(program), *launch.grid, *launch.args)
+            ag.step = made.__next__
+            launch.agents[program, core] = ag
+            ag.position = len(self.runnable)
+            self.runnable.append(ag)
+
+    def _start_clocks(self, launch: Launch, program: int, core: int) -> AgentClocks | None:
+        if launch.start_clock is None:
+            return None
+        key = (launch.rank, program, core)
+        clocks = self._agent_clocks.get(key)
+        if clocks is None:
+            clocks = self._agent_clocks[key] = AgentClocks(self.space, self.space.slot(key))
+        clocks.start(launch.start_clock, clocks.slot)
+        return clocks
+
+    def _agent_ended(self, ag: Agent) -> None:
+        launch = ag.launch
+        self.milestones += 1
+        end = ag.clocks.end() if ag.clocks is not None else None
+        over = launch.note_end(ag.program, ag.core, end)
+        self.barriers.agent_ended(launch)
+        if not over:
+            return
+        launch.running -= 1
+        if launch.waiting_programs:
+            self._start_program(launch)
+        elif not launch.running:
+            self._launch_ended(self.streams[launch.rank], launch)
+
+    def _launch_ended(self, stream: Stream, launch: Launch) -> None:
+        stream.current = None
+        if stream.detect:
+            stream.clocks.receive(launch.end_clock)
+        self._advance(stream)
+        host = self.hosts[stream.rank]
+        if stream.idle and isinstance(host.request, Synchronize | Read) and self._choose(2):
+            self._leave = True
+        if stream.idle and host.ended:
+            self.barriers.rank_gone(stream.rank, f"rank {stream.rank} is gone: {host.state()}")
+
+    def _choose(self, n: int) -> int:
+        choice = self.scheduler.choose(n)
+        self.events.append(choice)
+        return choice
+
+    def _write(self, stream: Stream, op: Write) -> None:
+        stream.begin(op.seen)
+        start = 0
+        for span in op.spans:
+            nbytes = span.rows * span.width
+            if self.detector is not None:
+                self.detector.host_write(stream, span.al, span.off, span.rows, span.stride, span.width, op.site)
+            span.bytes().copy_(op.data[start : start + nbytes].view(span.rows, span.width))
+            span.al.version += 1
+            self.words.plain_write(span.al, span.off, span.off + (span.rows - 1) * span.stride + span.width)
+            start += nbytes
+
+    # ---------------------------------------------------------------- findings and the end
+
+    def stop(self, finding: Finding) -> None:
+        """End the run: every blocking request completes with `WorldStopped`, on every rank."""
+        self.log.add(finding)
+        if self.stopped is None:
+            self.stopped = WorldStopped(f"the world has stopped: {finding.title}", tuple(self.findings))
+            self._abandon()
+
+    def check_double_effect(self, ag: Agent, site: Any) -> None:
+        """An effect that is not idempotent, outside a gate, in a kernel that uses `sub_vec_id()`."""
+        kernel = ag.launch.kernel
+        if (
+            ag.core
+            or not kernel.uses_sub_vec
+            or site in self._double_seen
+            or site in getattr(kernel, "gated_sites", ())
+        ):
+            return
+        self._double_seen.add(site)
+        reason = "both vector cores of a program execute what does not depend on sub_vec_id()"
+        self.log.add(make("double-effect", [ag.party(site, site.arg)], op=site.op, reason=reason))
+
+    def check_canary(self, al: Allocation) -> None:
+        """Report guard bytes that changed."""
+        broken = broken_canary(al)
+        if broken is None:
+            return
+        at_byte, value = broken
+        party = Party(al.rank, tensor=al.label, where=f"byte {at_byte}")
+        self.log.add(
+            make(
+                "canary",
+                [party],
+                expected=f"guard bytes from byte {len(al)} on unchanged",
+                got=f"byte {at_byte} is {value:#04x}",
+                tensor=al.label,
+            )
+        )
+
+    def forget(self, al: Allocation) -> None:
+        """An allocation is gone: its words and access records too."""
+        self.words.drop(al)
+        al.freed = True
+        if self.detector is not None:
+            self.detector.drop(al)
+
+    @contextlib.contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Faults of agents end the run with their finding; anything else in generated code is our defect."""
+        try:
+            yield
+        except AgentFault as fault:
+            self.stop(fault.finding)
+        except TdistError:
+            self._abandon()
+            raise
+        except Exception as error:
+            ag = self._current
+            who = f"{ag.launch.kernel.name}, {ag.who}" if ag is not None else "no agent"
+            self._abandon()
+            raise TdistError(f"internal error while running {who}: {error!r}; please report this") from error
+
+    def _abandon(self) -> None:
+        """Drop all agents and queued operations."""
+        self.runnable.clear()
+        for stream in self.streams:
+            stream.current = None
+            stream.queue.clear()
+
+    def _freed_in_use(self, rank: int, al: Allocation, user: Launch, site: Any) -> Finding:
+        party = Party(rank, file=getattr(site, "file", None), line=getattr(site, "line", None), op="free")
+        return make(
+            "pointer-misuse",
+            [Party(rank, user.id, file=getattr(user.site, "file", None), op=f"launch of {user.kernel.name}"), party],
+            expected="a synchronize between the last launch that uses a tensor and its free",
+            got=f"launch {user.id} of {user.kernel.name} may still use {al.label}",
+            op="free",
+            problem=f"{al.label} is freed while a queued launch uses it",
+        )
+
+    # ---------------------------------------------------------------- helpers
+
+    def _participants(self) -> int:
+        return sum(stream.current.participants for stream in self.streams if stream.current is not None)
+
+    def _scheduler(self) -> Scheduler:
+        config = self.config
+        made = make_scheduler(config.scheduler) if config.choices is None else ReplayScheduler(config.choices)
+        made.start(config.seed)
+        return made
+
+    def _clocks(self, role: str, rank: int) -> AgentClocks | None:
+        if not self.config.detect:
+            return None
+        return AgentClocks(self.space, self.space.slot((role, rank)))
+
+    def _alive(self) -> list[AgentClocks]:
+        owners = [*self.hosts, *self.streams]
+        running = [ag.clocks for s in self.streams if s.current is not None for ag in s.current.agents.values()]
+        return [owner.clocks for owner in owners] + [clocks for clocks in running if clocks is not None]
+
+    def _enqueue(self, rank: int, site: Any) -> WordClock | None:
+        host = self.hosts[rank]
+        return host.clocks.release(drains=True, site=site) if host.detect else None
+
+    def _request(self, rank: int, request: Request) -> None:
+        if self.stopped is not None:
+            request.done(self.stopped)
+            return
+        host = self.hosts[rank]
+        if host.request is not None or host.ended:
+            raise UsageError(f"rank {rank}: {request.name} while {host.state()}")
+        host.request = request
+
+    def _check_running(self) -> None:
+        if self.stopped is not None:
+            raise WorldStopped(str(self.stopped), self.stopped.findings)
+
+    def _spans(self, rank: int, boxes: Sequence[Any]) -> list[Span]:
+        return [self._span(rank, box) for box in boxes]
+
+    def _span(self, rank: int, box: Any) -> Span:
+        al = self.memory.lookup(box.address)
+        last = box.address + (box.rows - 1) * box.stride_bytes + box.width_bytes
+        if al is None or last > al.hi:
+            raise UsageError(
+                f"rank {rank}: host access to {box.address:#x} … {last:#x} outside device memory"
+                + (f" ({al.label} ends at {al.hi:#x})" if al is not None else "")
+            )
+        return Span(al, box.address - al.lo, box.rows, box.stride_bytes, box.width_bytes)
+
+    def _bind_args(
+        self, rank: int, kernel: Kernel, args: Sequence[Any], site: Any
+    ) -> tuple[tuple[Any, ...], tuple[tuple[str, Allocation], ...]]:
+        """Flat arguments of the generator (a pointer is an address and its allocation), and pointers by name."""
+        declared = getattr(kernel, "args", None)
+        if declared is not None and len(declared) != len(args):
+            raise UsageError(f"kernel {kernel.name} takes {len(declared)} arguments, the launch gives {len(args)}")
+        flat: list[Any] = []
+        bound: list[tuple[str, Allocation]] = []
+        for index, arg in enumerate(args):
+            name, kind = (declared[index].name, declared[index].type) if declared is not None else (f"#{index}", "")
+            if isinstance(arg, Pointer):
+                al = self._pointee(rank, kernel, name, arg.address, site)
+                flat += (arg.address, al)
+                bound.append((name, al))
+            else:
+                flat.append(_scalar(kernel, name, kind, arg))
+        return tuple(flat), tuple(bound)
+
+    def _pointee(self, rank: int, kernel: Kernel, name: str, address: int, site: Any) -> Allocation:
+        if address == 0:
+            return null_allocation(rank)
+        al = self.memory.lookup(address)
+        if al is not None and (al.rank == rank or al.symmetric):
+            return al
+        owner = self.memory.rank_of(address)
+        where = "nowhere" if owner is None else f"in memory of rank {owner}"
+        party = Party(
+            rank, file=getattr(site, "file", None), line=getattr(site, "line", None), op=f"launch of {kernel.name}"
+        )
+        self.stop(
+            make(
+                "pointer-misuse",
+                [party],
+                expected=f"argument {name}: an address of rank {rank}'s device memory",
+                got=f"{address:#x}, {where}",
+                op=f"launch of {kernel.name}",
+                problem=f"argument {name} does not point to device memory of this rank",
+            )
+        )
+        raise WorldStopped(str(self.stopped), tuple(self.findings))
+
+
+def _raise(finding: Finding) -> NoReturn:
+    raise AgentFault(finding)
+
+
+def _grid(grid: Sequence[int]) -> tuple[int, int, int]:
+    if not 1 <= len(grid) <= 3 or any(size < 0 for size in grid):
+        raise UsageError(f"grid {tuple(grid)}: 1 to 3 sizes that are not negative")
+    x, y, z = (*grid, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def _scalar(kernel: Kernel, name: str, kind: str, value: Any) -> Any:
+    """A scalar argument as generated code takes it."""
+    made = _NUMPY_FLOATS.get(kind)
+    if made is not None:
+        return made(value)
+    if kind[:1] in ("i", "u") and kind[1:].isdigit():
+        bits = int(kind[1:])
+        lo, hi = (0, 1 << bits) if kind[0] == "u" or bits == 1 else (-(1 << (bits - 1)), 1 << (bits - 1))
+        if not lo <= int(value) < hi:
+            raise KernelError(f"kernel {kernel.name}: argument {name} is {value}, which does not fit {kind}")
+        return int(value)
+    return value
+
+
+@contextlib.contextmanager
+def _gc_paused() -> Iterator[None]:
+    """No garbage collection during a run: it triples the cost of new records. Restored as it was."""
+    was_enabled = gc.isenabled()
+    freeze = gc.get_freeze_count() == 0
+    gc.disable()
+    if freeze:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if freeze:
+            gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+__all__ = ["Engine", "HostSite", "Pointer", "WorldConfig"]

@@ -1,0 +1,204 @@
+"""Streams: what a host has queued on its device, launches and their cores.
+
+A rank has one stream. Operations run in order; launching returns at once. A launch has finitely many cores: programs
+beyond them start when earlier ones end, and get nothing more for it.
+
+Source: ordering.md, "Who acts"; design.md §4, "Cores"; seed 001 §2.1 (launch mode).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from tdist.findings import Party
+from tdist.platforms.sim.clocks import AgentClocks, WordClock, join_words
+from tdist.platforms.sim.memory import Allocation
+from tdist.platforms.sim.race_report import Who
+
+if TYPE_CHECKING:
+    from tdist.platforms.sim.agents import Agent
+
+
+class Kernel(Protocol):
+    """What the engine needs of a compiled kernel; `SimKernel` is one."""
+
+    name: str
+    has_dot: bool
+    uses_barrier_all: bool
+    uses_barrier_all_vec: bool
+    uses_sub_vec: bool
+
+    def entry(self, core: int) -> Callable[..., Generator[None, Any, Any]]:
+        """The generator function of a core: `(ag, pid0, pid1, pid2, np0, np1, np2, *args)`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostSite:
+    """Where in the user's host code a request came from."""
+
+    file: str | None = None
+    line: int | None = None
+    op: str = ""
+    arg: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`rows` runs of `width` bytes, `stride` bytes apart, from byte `off` of `al` on."""
+
+    al: Allocation
+    off: int
+    rows: int
+    stride: int
+    width: int
+
+    def bytes(self) -> torch.Tensor:
+        """The bytes, as a 2-D strided view."""
+        whole = self.al.view(torch.uint8)
+        return torch.as_strided(
+            whole, (self.rows, self.width), (max(self.stride, 1), 1), whole.storage_offset() + self.off
+        )
+
+
+@dataclass
+class Write:
+    """A host write to device memory, as a stream operation. `data` is uint8, spans after each other."""
+
+    spans: Sequence[Span]
+    data: torch.Tensor
+    site: Any
+    seen: WordClock | None
+
+
+@dataclass
+class Unregister:
+    """Private memory that the host gave up; earlier operations may still use it."""
+
+    allocation: Allocation
+
+
+@dataclass
+class Launch:
+    """A launch of a kernel over a grid: queued, running or ended.
+
+    `participants` counts agents (programs × cores of each); `arrived` those that wait at the open barrier.
+    """
+
+    rank: int
+    id: int
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    args: tuple[Any, ...]
+    bound: tuple[tuple[str, Allocation], ...]
+    site: Any
+    seen: WordClock | None
+    cores: int
+    programs: int = field(init=False)
+    cores_each: int = field(init=False)
+    started: int = 0
+    running: int = 0
+    arrived: int = 0
+    ended: int = 0
+    end_clock: WordClock | None = None
+    start_clock: WordClock | None = None
+    agents: dict[tuple[int, int], Agent] = field(default_factory=dict)
+    finished: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        x, y, z = self.grid
+        self.programs = x * y * z
+        self.cores_each = 2 if self.kernel.uses_sub_vec else 1
+
+    @property
+    def participants(self) -> int:
+        return self.programs * self.cores_each
+
+    @property
+    def mixed(self) -> bool:
+        """Built with cube and vector parts: its barriers drain under `ascend`, and it gets cube cores."""
+        return self.kernel.has_dot or self.kernel.uses_barrier_all
+
+    @property
+    def mode(self) -> str:
+        """The launch mode, with the cores that bound it."""
+        return "cv1:2, cube cores" if self.mixed else "cv0:1, vector cores"
+
+    @property
+    def waiting_programs(self) -> int:
+        """Programs that have not started because all cores are taken."""
+        return self.programs - self.started
+
+    def program_id(self, program: int) -> tuple[int, int, int]:
+        x, y, _ = self.grid
+        return program % x, program // x % y, program // (x * y)
+
+    def allocations(self) -> set[Allocation]:
+        """Memory that the launch may touch through its arguments."""
+        return {al for _, al in self.bound} | {peer for _, al in self.bound for peer in al.peers}
+
+    def party(self, program: int, core: int) -> Party:
+        """An ended agent as a side of a finding: it stands at the launch itself."""
+        file, line = getattr(self.site, "file", None), getattr(self.site, "line", None)
+        note = "ended without reaching the barrier"
+        return Party(self.rank, self.id, program, core, file, line, f"launch of {self.kernel.name}", note=note)
+
+    def ended_without_barrier(self) -> list[tuple[int, int, str]]:
+        """Agents that ended while others of the launch wait: (program, core, reason)."""
+        return [(program, core, self._why_ended(program, core)) for program, core in self.finished]
+
+    def _why_ended(self, program: int, core: int) -> str:
+        what = f"rank {self.rank}, program {program}"
+        if core:
+            return f"{what}: its second vector core ended without it (gated by sub_vec_id()?)"
+        return f"{what} ended or returned before it"
+
+    def note_end(self, program: int, core: int, end: WordClock | None) -> bool:
+        """An agent ended; whether its program has."""
+        self.ended += 1
+        self.finished.append((program, core))
+        del self.agents[program, core]
+        if end is not None:
+            self.end_clock = join_words(self.end_clock, end)
+        return not any((program, other) in self.agents for other in range(self.cores_each))
+
+
+class Stream:
+    """One rank's stream: its queue, its running launch, its clocks."""
+
+    def __init__(self, rank: int, clocks: AgentClocks | None) -> None:
+        self.rank = rank
+        if clocks is not None:
+            self.clocks = clocks
+        self.detect = clocks is not None
+        self.who = Who(rank, role="stream")
+        self.queue: deque[Launch | Write | Unregister] = deque()
+        self.current: Launch | None = None
+        self.last_launch: Launch | None = None
+        self.launches = 0
+
+    @property
+    def idle(self) -> bool:
+        return self.current is None and not self.queue
+
+    def uses(self, al: Allocation) -> Launch | None:
+        """A queued or running launch that has `al` among its arguments."""
+        ops = [self.current, *self.queue] if self.current is not None else list(self.queue)
+        return next((op for op in ops if isinstance(op, Launch) and al in op.allocations()), None)
+
+    def begin(self, seen: WordClock | None) -> None:
+        """The enqueue edge: an operation comes after all that its host had seen."""
+        if self.detect:
+            self.clocks.receive(seen)
+
+    def export(self, site: Any) -> WordClock | None:
+        """What whoever joins the stream now gets."""
+        return self.clocks.release(drains=True, site=site) if self.detect else None

@@ -1,0 +1,507 @@
+"""Synchronisation words: what a signal releases, what a wait acquires, and what can go wrong between them.
+
+A word is keyed by its allocation and byte offset. Its *clock* is what it releases now; its *held* clock is what it
+released after the write that gave it its present value: a wait joins that one, since an earlier poll could have
+returned there. The value in memory decides; when it differs from what the last synchronisation access left, a plain or
+host write came between and the word releases nothing.
+
+Whether two writes of one word or line are ordered is judged under `seed`: the scalar pipe issues an agent's signals in
+order and writes each back, so what may still be in flight under `ascend` is data, not signals.
+
+Source: ordering.md, "Signals" and "Triton's own atomics"; ascend-facts.md 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tdist.findings import Party, Severity, make
+from tdist.platforms.sim.atomics import read_modify_write, wrap
+from tdist.platforms.sim.clocks import AgentClocks, Clock, WordClock, join_words
+from tdist.platforms.sim.memory import LINE_BYTES, Allocation
+
+if TYPE_CHECKING:
+    from tdist.findings import Finding
+    from tdist.platforms.sim.agents import Agent
+    from tdist.platforms.sim.codegen.site import Site
+    from tdist.platforms.sim.race_report import Who
+
+ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
+RELEASES: Final = frozenset({"release", "acq_rel"})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One write to a word, or one poll that returned."""
+
+    slot: int
+    stamp: int
+    who: Who
+    site: Site
+    value: int
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A blocked agent, woken when the word equals `value`, or (`until_change`) when it differs from it."""
+
+    agent: Agent
+    ticket: int
+    value: int
+    until_change: bool
+
+    def satisfied(self, now: int) -> bool:
+        return (now != self.value) if self.until_change else (now == self.value)
+
+
+class Word:
+    """One synchronisation word."""
+
+    __slots__ = (
+        "adds",
+        "al",
+        "clock",
+        "held",
+        "held_local",
+        "index",
+        "last",
+        "local",
+        "lock",
+        "mem",
+        "observed",
+        "off",
+        "origin",
+        "scoped",
+        "sets",
+        "signal",
+        "value",
+        "waiters",
+        "width",
+    )
+
+    def __init__(self, al: Allocation, off: int, width: int) -> None:
+        self.al = al
+        self.off = off
+        self.width = width
+        self.mem = al.words(width)
+        self.index = off // width
+        self.value: int = self.mem[self.index]
+        self.clock: WordClock | None = None
+        self.origin = -1
+        self.local: dict[int, WordClock | None] | None = None
+        self.scoped = False
+        self.held: WordClock | None = None
+        self.held_local: dict[int, WordClock | None] | None = None
+        self.lock: tuple[int, int, WordClock | None, Record] | None = None
+        self.sets: dict[int, Record] = {}
+        self.adds: dict[int, Record] = {}
+        self.observed: dict[int, Record] = {}
+        self.waiters: list[Waiter] = []
+        self.last: tuple[Who, Site, int] | None = None
+        self.signal = False
+
+    @property
+    def address(self) -> int:
+        return self.al.lo + self.off
+
+    def place(self) -> str:
+        """Where it is, in the units that a reader counts in."""
+        line, within = divmod(self.address, LINE_BYTES)
+        first = self.al.lo // LINE_BYTES
+        return (
+            f"element {self.index} (byte {self.off}) of {self.al.label} on rank {self.al.rank}, "
+            f"64-byte line {line - first}, byte {within} in it"
+        )
+
+    def refresh(self) -> int:
+        """The value in memory; after a plain or host write in between the word releases nothing."""
+        now = self.mem[self.index]
+        if now != self.value:
+            self.forget()
+            self.value = now
+        return now
+
+    def forget(self) -> None:
+        """A plain or host write: nothing is released any more, to waits or atomics."""
+        self.clock = self.held = self.local = self.held_local = None
+        self.lock = self.last = None
+        self.sets.clear()
+        self.adds.clear()
+        self.origin = -1
+
+    def replace(self, released: WordClock, rank: int) -> None:
+        """A SET that changes the value."""
+        self.clock = self.held = released
+        self.origin = rank
+        self.local = self.held_local = None
+        self.scoped = False
+
+    def join(self, released: WordClock, rank: int, everywhere: bool, changed: bool) -> None:
+        """An ADD or a read-modify-write. `everywhere`: its scope reaches other ranks."""
+        if self.local is None and everywhere and self.origin in (-1, rank):
+            self.clock = join_words(self.clock, released)
+            self.origin = rank
+        else:
+            self._join_scoped(released, rank, everywhere)
+        if changed:
+            self.hold()
+
+    def hold(self) -> None:
+        """The value has just changed: what is released now is what waits for this value may join."""
+        self.held = self.clock
+        self.held_local = dict(self.local) if self.scoped and self.local is not None else None
+
+    def readable(self, rank: int, everywhere: bool) -> WordClock | None:
+        """What an acquire on `rank` may join now; `everywhere` if its scope reaches other ranks."""
+        if not everywhere:
+            if self.local is None:
+                return self.clock if self.origin == rank else None
+            return self.local.get(rank)
+        if not self.scoped or self.local is None:
+            return self.clock
+        return join_words(self.clock, self.local.get(rank))
+
+    def waitable(self, rank: int) -> WordClock | None:
+        """What a wait on `rank` that is satisfied by the present value joins."""
+        if self.held_local is None:
+            return self.held
+        return join_words(self.held, self.held_local.get(rank))
+
+    def _join_scoped(self, released: WordClock, rank: int, everywhere: bool) -> None:
+        if self.local is None:
+            self.local = {} if self.clock is None else {self.origin: self.clock}
+        self.local[rank] = join_words(self.local.get(rank), released)
+        if everywhere:
+            self.clock = join_words(self.clock, released)
+        else:
+            self.scoped = True
+
+
+def knows(clocks: AgentClocks, record: Record) -> bool:
+    """Whether the agent is ordered after `record` under `seed`; its own past it always is."""
+    if record.slot == clocks.slot:
+        return True
+    known = clocks.W.m
+    entry = 2 * record.slot
+    return entry < len(known) and known[entry] >= record.stamp
+
+
+def word_party(who: Who, site: Site, word: Word, note: str = "") -> Party:
+    """The side that did `site` to `word`."""
+    where = f"element {word.index} (byte {word.off}) on rank {word.al.rank}"
+    return Party(who.rank, who.launch, who.program, who.core, site.file, site.line, site.op, word.al.label, where, note)
+
+
+class SyncWords:
+    """All synchronisation words of a world.
+
+    Args:
+        report: takes findings.
+        wake: makes a blocked agent runnable.
+        drained: every release drains (the pipe ordering of barrier mode).
+    """
+
+    def __init__(
+        self,
+        report: Callable[[Finding], object],
+        wake: Callable[[Agent], None],
+        drained: bool = False,
+    ) -> None:
+        self.report = report
+        self.wake = wake
+        self.drained = drained
+        self.lines: dict[int, dict[int, Word]] = {}
+        self.changes = 0
+
+    def at(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
+        """The word at `off`, its value up to date."""
+        word = al.sync.get(off)
+        if word is None or word.width != width:
+            word = self._new(ag, al, off, width, site)
+        word.refresh()
+        return word
+
+    def drop(self, al: Allocation) -> None:
+        """The allocation is gone."""
+        for word in al.sync.values():
+            line = self.lines.get(word.address // LINE_BYTES)
+            if line is not None:
+                line.pop(word.address, None)
+        al.sync.clear()
+
+    def plain_write(self, al: Allocation, lo: int, hi: int) -> None:
+        """A plain or host write has changed bytes `[lo, hi)`: the words there release nothing; waiters look again."""
+        if not al.sync:
+            return
+        for off, word in al.sync.items():
+            if off < hi and off + word.width > lo:
+                word.forget()
+                word.value = word.mem[word.index]
+                self._wake(word)
+
+    def signal(self, ag: Agent, al: Allocation, off: int, width: int, value: int, add: bool, site: Site) -> None:
+        """A notify, `signal_op` or `_p` that arrives at `al`: SET or ADD."""
+        word = self.at(ag, al, off, width, site)
+        word.signal = True
+        before = word.value
+        after = wrap(before + value if add else value, width)
+        if ag.clocks is not None:
+            self._signal_clocks(ag, ag.clocks, word, after, add, site)
+        self._store(ag, word, after, site)
+
+    def wait(
+        self, ag: Agent, al: Allocation, off: int, n: int, value: int, width: int, semantic: str, site: Site
+    ) -> Generator[None, None, Clock | None]:
+        """Poll slots 0 … n-1, 64 bytes apart, one after another, each until equal to `value`; gives the token."""
+        want = wrap(value, width)
+        clocks = ag.clocks
+        acquires = semantic in ACQUIRES
+        for slot in range(n):
+            word = self.at(ag, al, off + LINE_BYTES * slot, width, site)
+            word.signal = True
+            while word.refresh() != want:
+                ag.block_on(word, want, site, slot)
+                yield
+            if clocks is not None:
+                self._observe(ag, clocks, word, want, site)
+                if acquires:
+                    clocks.acquire(word.waitable(ag.rank))
+        token = None if clocks is None else (clocks.W if acquires else clocks.snapshot())
+        ag.at_wait = True
+        yield
+        ag.at_wait = False
+        return token
+
+    def volatile_load(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> int:
+        """A load that does not race with synchronisation accesses and acquires nothing; has a Write effect."""
+        word = self.at(ag, al, off, width, site)
+        if ag.clocks is not None:
+            ag.access_word(al, off, width, False, ag.clocks.W, site)
+            ag.clocks.effect()
+        return word.value
+
+    def atomic(
+        self,
+        ag: Agent,
+        al: Allocation,
+        off: int,
+        op: str,
+        value: Any,
+        width: int,
+        kind: str,
+        sem: str,
+        scope: str,
+        used: bool,
+        site: Site,
+    ) -> Any:
+        """A scalar `tl.atomic_*`; gives the old value."""
+        word = self.at(ag, al, off, width, site)
+        before = word.value
+        old, after, writes = read_modify_write(before, op, value, width, kind)
+        if ag.clocks is not None:
+            self._atomic_clocks(ag, ag.clocks, word, after, sem, scope, used, writes, site)
+        if writes:
+            self._store(ag, word, after, site)
+        return old
+
+    # ---------------------------------------------------------------- values and waking
+
+    def _store(self, ag: Agent, word: Word, after: int, site: Site) -> None:
+        word.last = (ag.who, site, after)
+        if after == word.value:
+            return
+        word.mem[word.index] = after
+        word.value = after
+        word.al.version += 1
+        ag.changed = True
+        self.changes += 1
+        if word.waiters:
+            self._wake(word)
+
+    def _wake(self, word: Word) -> None:
+        now = word.value
+        still: list[Waiter] = []
+        for waiter in word.waiters:
+            if waiter.ticket != waiter.agent.ticket:
+                continue
+            if waiter.satisfied(now):
+                self.wake(waiter.agent)
+            else:
+                still.append(waiter)
+        word.waiters = still
+
+    # ---------------------------------------------------------------- clocks
+
+    def _signal_clocks(self, ag: Agent, clocks: AgentClocks, word: Word, after: int, add: bool, site: Site) -> None:
+        record = Record(clocks.slot, clocks.counter, ag.who, site, after)
+        self._check_write(clocks, word, record, is_set=not add)
+        ag.access_word(word.al, word.off, word.width, True, None, site)
+        released = clocks.release(add or self.drained, site)
+        changed = after != word.value
+        if add:
+            word.join(released, ag.rank, everywhere=True, changed=changed)
+        elif changed:
+            word.replace(released, ag.rank)
+
+    def _atomic_clocks(
+        self,
+        ag: Agent,
+        clocks: AgentClocks,
+        word: Word,
+        after: int,
+        sem: str,
+        scope: str,
+        used: bool,
+        writes: bool,
+        site: Site,
+    ) -> None:
+        """`seed` follows Triton's sem and scope; `ascend` the lock (result used) or the store (result unused)."""
+        record = Record(clocks.slot, clocks.counter, ag.who, site, after)
+        if writes:
+            self._check_write(clocks, word, record, is_set=False)
+        ag.access_word(word.al, word.off, word.width, True, None, site)
+        everywhere = scope == "sys"
+        if scope != "cta" and sem in ACQUIRES:
+            seen = word.readable(ag.rank, everywhere)
+            clocks.acquire(seen.only_seed() if seen is not None else None)
+        if used:
+            self._enter_lock(ag, clocks, word, record)
+        released = clocks.release(used or self.drained, site)
+        if used:
+            self._leave_lock(ag, word, record, released)
+        if writes and scope != "cta" and sem in RELEASES:
+            word.join(released.only_seed() if used else released, ag.rank, everywhere, after != word.value)
+        elif writes and after != word.value:
+            word.hold()
+
+    def _enter_lock(self, ag: Agent, clocks: AgentClocks, word: Word, record: Record) -> None:
+        if word.lock is None:
+            return
+        rank, launch, released, holder = word.lock
+        if rank != ag.rank:
+            self._lock_across_ranks(word, holder, record)
+        elif launch == ag.launch_id and released is not None:
+            clocks.acquire(released)
+
+    def _leave_lock(self, ag: Agent, word: Word, record: Record, released: WordClock) -> None:
+        same = word.lock is not None and word.lock[:2] == (ag.rank, ag.launch_id)
+        before = word.lock[2] if word.lock is not None and same else None
+        word.lock = (ag.rank, ag.launch_id, join_words(before, released.only_ascend()), record)
+
+    def _observe(self, ag: Agent, clocks: AgentClocks, word: Word, want: int, site: Site) -> None:
+        word.observed[clocks.slot] = Record(clocks.slot, clocks.counter, ag.who, site, want)
+        ag.access_word(word.al, word.off, word.width, False, clocks.W, site)
+
+    # ---------------------------------------------------------------- findings
+
+    def _check_write(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
+        """Concurrent SET, overshoot and line sharing; then the write takes its place among the word's records."""
+        for earlier in word.sets.values():
+            if not knows(clocks, earlier):
+                self._concurrent_set(word, earlier, record)
+        if is_set:
+            for earlier in word.adds.values():
+                if not knows(clocks, earlier):
+                    self._concurrent_set(word, earlier, record)
+        if word.observed:
+            self._check_overshoot(clocks, word, record, is_set)
+        line = self.lines[word.address // LINE_BYTES]
+        if len(line) > 1:
+            self._check_line(clocks, line, word, record, is_set)
+        if is_set:
+            word.sets.clear()
+            word.adds.clear()
+            word.sets[record.slot] = record
+        else:
+            word.adds[record.slot] = record
+
+    def _check_overshoot(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
+        if record.value == word.value:
+            return
+        for slot, seen in list(word.observed.items()):
+            if knows(clocks, seen):
+                if is_set:
+                    del word.observed[slot]
+            elif seen.value != record.value:
+                self._overshoot(word, seen, record)
+
+    def _check_line(self, clocks: AgentClocks, line: dict[int, Word], word: Word, record: Record, is_set: bool) -> None:
+        for other in line.values():
+            if other is word:
+                continue
+            records = [*other.sets.values(), *other.adds.values()] if is_set else list(other.sets.values())
+            for earlier in records:
+                if not knows(clocks, earlier):
+                    self._line_sharing(other, earlier, word, record, Severity.ERROR)
+                elif earlier.slot != record.slot:
+                    self._line_sharing(other, earlier, word, record, Severity.NOTE)
+
+    def _concurrent_set(self, word: Word, first: Record, second: Record) -> None:
+        parties = [word_party(r.who, r.site, word, f"wrote {r.value}") for r in (first, second)]
+        self.report(make("concurrent-set", parties, tensor=word.al.label, profile="seed", word=word.place()))
+
+    def _overshoot(self, word: Word, seen: Record, record: Record) -> None:
+        parties = [
+            word_party(seen.who, seen.site, word, f"polled until {seen.value}"),
+            word_party(record.who, record.site, word, f"made it {record.value}"),
+        ]
+        self.report(
+            make(
+                "overshoot",
+                parties,
+                expected=f"{word.place()} stays {seen.value} until the wait has seen it",
+                got=f"a write that leaves {record.value} there may come first; the wait would never end",
+                tensor=word.al.label,
+                profile="seed",
+            )
+        )
+
+    def _line_sharing(self, first: Word, a: Record, second: Word, b: Record, severity: Severity) -> None:
+        parties = [word_party(a.who, a.site, first), word_party(b.who, b.site, second)]
+        apart_bytes = abs(second.address - first.address)
+        self.report(
+            make(
+                "line-sharing",
+                parties,
+                severity=severity,
+                expected="signals of different writers at least 64 bytes apart",
+                got=f"{apart_bytes} bytes apart, in one 64-byte line",
+                tensor=second.al.label,
+                profile="seed",
+            )
+        )
+
+    def _lock_across_ranks(self, word: Word, first: Record, second: Record) -> None:
+        parties = [word_party(r.who, r.site, word, "its result is used") for r in (first, second)]
+        self.report(make("hazard.atomic-lock", parties, tensor=word.al.label, word=word.place()))
+
+    def _new(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
+        for near, other in list(al.sync.items()):
+            if near < off + width and off < near + other.width:
+                self._width_mismatch(ag, other, off, width, site)
+                del al.sync[near]
+        word = al.sync[off] = Word(al, off, width)
+        self.lines.setdefault(word.address // LINE_BYTES, {})[word.address] = word
+        return word
+
+    def _width_mismatch(self, ag: Agent, other: Word, off: int, width: int, site: Site) -> None:
+        who = ag.who
+        where = f"bytes {off}…{off + width - 1} on rank {other.al.rank}"
+        label = other.al.label
+        parties = [Party(who.rank, who.launch, who.program, who.core, site.file, site.line, site.op, label, where)]
+        if other.last is not None:
+            parties.insert(0, word_party(other.last[0], other.last[1], other))
+        self.report(
+            make(
+                "width-mismatch",
+                parties,
+                expected=f"words of {8 * other.width} bits, at byte {other.off}",
+                got=f"{8 * width} bits at byte {off}",
+                op=site.op,
+                tensor=label,
+                width_bits=8 * width,
+                word_bits=8 * other.width,
+            )
+        )
