@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tdist.findings.kinds import KINDS, PREFIX
+
 HERE = Path(__file__).parent
 MODEL = HERE.parents[1] / "docs" / "ordering-model.md"
 RULE = re.compile(r"^\| ([A-Z]{3}-\d+) \|", re.MULTILINE)
@@ -28,3 +30,11 @@ def test_rules_have_one_id_each():
 
 def test_every_rule_has_a_test_and_every_test_a_rule():
     assert cited() == set(rules())
+
+
+def test_the_guide_explains_every_kind_of_finding():
+    text = MODEL.read_text(encoding="utf-8")
+    table = text[text.index("## What the findings mean") : text.index("## What the tool cannot see")]
+    firsts = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    explained = {PREFIX + name for cell in firsts for name in re.findall(r"`([^`]+)`", cell)}
+    assert explained == set(KINDS)

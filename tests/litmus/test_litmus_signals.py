@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from litmus_kit import DATA, MANY, OUT, SIG, STOPPED, Buf, covers, finding, lost_wait, observe, race
+from litmus_kit import DATA, MANY, OUT, SIG, SIG64, STOPPED, Buf, covers, finding, lost_wait, observe, race
 from producers import copy_tiles, produce, produce_slot
 
 import tdist.language as dl
@@ -291,6 +291,26 @@ def test_signals_in_packed_slots_never_reach_the_second_wait():
     seen.always(finding("deadlock", "wait"), finding("line-sharing", "add", severity="note"))
     seen.outcomes({STOPPED})
     assert "64" in seen.text()
+
+
+@triton.jit
+def two_wide_slots(data, sig, out):
+    offs = tl.arange(0, 16)
+    me = dl.rank()
+    if me < 2:
+        tl.store(dl.symm_at(data, 2) + me * 16 + offs, me + 10)
+        shmem_dev.fence()
+        dl.notify(sig + me * 8, 2, signal=5, sig_op="set")
+    else:
+        token = dl.wait(sig, 2, "gpu", "acquire", waitValue=5)
+        copy_tiles(dl.consume_token(data, token), out, 2)
+
+
+@covers("SIG-8")
+def test_slots_of_64_bit_words_are_64_bytes_apart_too():
+    seen = observe(two_wide_slots, DATA, SIG64, OUT, nranks=3)
+    seen.clean()
+    seen.outcomes({(-1, -1, (10, 11))})
 
 
 @triton.jit

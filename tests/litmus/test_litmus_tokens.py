@@ -294,6 +294,25 @@ def test_an_operation_with_a_write_effect_puts_later_loads_behind_earlier_waits(
     seen.outcomes({(-1, 15)})
 
 
+@triton.jit
+def atomic_poll(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() == 0:
+        produce(data, sig)
+    else:
+        seen = tl.atomic_add(sig, 0, scope="sys")
+        while seen != 1:
+            seen = tl.atomic_add(sig, 0, scope="sys")
+        tl.store(out + offs, tl.load(data + offs))  # <load>
+
+
+@covers("CLK-6", "ATM-9")
+def test_a_poll_by_an_acquiring_atomic_needs_no_token_but_is_no_edge_on_ascend():
+    seen = observe(atomic_poll, DATA, SIG, OUT)
+    assert all({f.severity for f in run.found} == {"hazard"} for run in seen.runs), seen.text()
+    seen.outcomes({(-1, 7)})
+
+
 @covers("CLK-6", "CLK-2")
 def test_without_an_effect_between_the_load_is_not_behind_the_wait():
     observe(effect_between, DATA, SIG, COUNT, OUT, OP="none").always(race("store", "load"))
@@ -332,6 +351,38 @@ def last_token_unrolled(data, sig, out):
 def test_an_unrolled_loop_of_waits_loses_all_but_the_last():
     seen = observe(last_token_unrolled, DATA, SIG, OUT, nranks=3)
     seen.always(lost_wait("wait"), race("store", "load"))
+
+
+@triton.jit
+def crossed_tokens(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() < 2:
+        produce_slot(data, sig, 2)
+    else:
+        first = dl.wait(sig, 1, "gpu", "acquire")
+        second = dl.wait(sig + 16, 1, "gpu", "acquire")
+        tl.store(out + offs, tl.load(dl.consume_token(data, second) + offs))
+        got = tl.load(dl.consume_token(data, first) + 16 + offs)
+        tl.store(out + 16 + offs, got)
+
+
+@triton.jit
+def crossed_tokens_in_time(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() < 2:
+        produce_slot(data, sig, 2)
+    else:
+        first = dl.wait(sig, 1, "gpu", "acquire")
+        second = dl.wait(sig + 16, 1, "gpu", "acquire")
+        got = tl.load(dl.consume_token(data, first) + 16 + offs)  # <early>
+        tl.store(out + offs, got + tl.load(dl.consume_token(data, second) + offs))
+
+
+@covers("CLK-7", "CLK-2")
+def test_the_second_token_covers_the_first_wait_and_not_the_other_way_round():
+    observe(crossed_tokens, DATA, SIG, OUT, nranks=3).clean()
+    seen = observe(crossed_tokens_in_time, DATA, SIG, OUT, nranks=3)
+    seen.always(race("store", "early"))
 
 
 @triton.jit
