@@ -344,7 +344,13 @@ def _inside(parts: Sequence[str]) -> tuple[str, ...]:
 
 _OWN = Path(__file__).resolve().parents[2]
 _NOT_USER = _inside(
-    [str(_OWN / "platforms"), str(_OWN / "shmem"), str(_OWN / "language"), str(Path(torch.__file__).parent)]
+    [
+        str(_OWN / "platforms"),
+        str(_OWN / "shmem"),
+        str(_OWN / "language"),
+        str(_OWN / "frontend"),
+        str(Path(torch.__file__).parent),
+    ]
 )
 
 

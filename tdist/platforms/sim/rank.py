@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from tdist.errors import UsageError
 from tdist.platforms.base import activate
 from tdist.platforms.sim.device_tensors import Box, DeviceTensors
 from tdist.platforms.sim.hostmode import HostModes, user_line
+from tdist.platforms.sim.streams import HostSite
 
 if TYPE_CHECKING:
     from tdist.frontend.kernel_ir import KernelIR
@@ -30,30 +32,21 @@ class Heap:
     address: int
 
 
-@dataclass(frozen=True)
-class HostLine:
-    """Where in the user's host code a request came from."""
-
-    file: str
-    line: int
-    op: str
-
-
 class Port(Protocol):
     """The road from one rank's host to the engine. `address` arguments are simulated addresses.
 
     Blocking calls return when the engine has completed them and raise what it completed them with.
     """
 
-    def launch(self, kernel: KernelIR, grid: tuple[int, int, int], args: Sequence[Any], line: HostLine) -> None: ...
+    def launch(self, kernel: KernelIR, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite) -> None: ...
     def register(self, storage: torch.UntypedStorage) -> int: ...
     def unregister(self, address: int) -> None: ...
-    def host_write(self, boxes: Sequence[Box], data: torch.Tensor, line: HostLine) -> None: ...
-    def host_read(self, boxes: Sequence[Box], line: HostLine) -> None: ...
-    def synchronize(self, line: HostLine) -> None: ...
-    def malloc(self, nbytes: int, alignment: int, name: str | None, line: HostLine) -> int: ...
-    def free(self, address: int, line: HostLine) -> None: ...
-    def collective(self, group: tuple[int, ...], sequence: int, kind: str, line: HostLine) -> None: ...
+    def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None: ...
+    def host_read(self, boxes: Sequence[Box], site: HostSite) -> None: ...
+    def synchronize(self, site: HostSite) -> None: ...
+    def malloc(self, nbytes: int, alignment: int, name: str | None, site: HostSite) -> int: ...
+    def free(self, address: int, site: HostSite) -> None: ...
+    def collective(self, group: tuple[int, ...], sequence: int, kind: str, site: HostSite) -> None: ...
 
 
 class SimRank:
@@ -147,8 +140,8 @@ class SimRank:
         """
         if nbytes > self.heap_bytes:
             raise UsageError(
-                f"rank {self.rank}: a symmetric heap of {nbytes} bytes asked for, this world has {self.heap_bytes}; open it "
-                f"with heap_bytes={nbytes} (memory that is not written costs nothing)"
+                f"rank {self.rank}: a symmetric heap of {nbytes} bytes asked for, this world has {self.heap_bytes}; open "
+                f"it with heap_bytes={nbytes} (memory that is not written costs nothing)"
             )
         with self.modes.paused():
             self.host_collective(tuple(range(self.nranks)), f"aclshmem_init(local_mem_size={nbytes})")
@@ -186,6 +179,14 @@ class SimRank:
 
     # what the worlds call
 
+    def collect(self, result: Any) -> Any:
+        """What a host function returned, device tensors as snapshots: handing a result over is a read of it."""
+        self.synchronize()
+        return tree_map_only(torch.Tensor, self._snapshot, result)
+
+    def _snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().clone() if self.device_address(tensor) is not None else tensor
+
     @contextlib.contextmanager
     def on_this_thread(self) -> Iterator[SimRank]:
         """Bind the runtime and the torch modes to the calling thread."""
@@ -195,8 +196,8 @@ class SimRank:
     def _pointer(self, arg: Any) -> Any:
         return DevicePointer(self._tensors.adopt(arg)) if isinstance(arg, torch.Tensor) else arg
 
-    def _line(self, op: str) -> HostLine:
-        return HostLine(*user_line(), op)
+    def _line(self, op: str) -> HostSite:
+        return HostSite(*user_line(), op)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,157 @@
+"""A process with torch loaded that forks ranks and engines on request: a spawned rank would import for seconds.
+
+It ends when its socket to the launcher does, and its children are killed with it (PR_SET_PDEATHSIG): whichever process of
+a pool dies, nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import sys
+import traceback
+from typing import Any
+
+from tdist.platforms.sim.process.protocol import Channel, Message, close_fds
+
+_PR_SET_PDEATHSIG = 1
+
+# run with -c: the launcher's sys.path as it is, not as PYTHONPATH would make it
+BOOT = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from tdist.platforms.sim.process.forkserver import main
+main(int(sys.argv[1]))
+"""
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the process that forked it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def preload() -> None:
+    """Import what ranks and engines need, once; a small world of our own finds what is imported late."""
+    import torch
+    import torch.distributed
+
+    import tdist.platforms.sim.process.client
+    import tdist.platforms.sim.process.server  # noqa: F401
+    from tdist.platforms.sim.world import World
+
+    torch.set_num_threads(1)
+    with World(nranks=1, heap_bytes=1 << 20) as world:
+        world.run(_warm_up)
+
+
+def _warm_up(rt: Any) -> None:
+    import torch
+
+    tensor = rt.tensor(rt.malloc(64), (4, 4), torch.float32)
+    tensor.fill_(1.0)
+    rt.host_barrier()
+    torch.testing.assert_close(tensor.cpu(), torch.ones(4, 4))
+
+
+class ForkServer:
+    """Forks on request, reaps, and tells the launcher who ended and how."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ, None)
+        self._children: dict[int, int] = {}
+
+    def serve(self) -> None:
+        self._channel.send({"op": "ready"})
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._reap(key.data)
+                elif not self._request(self._channel.receive()):
+                    return
+
+    def _request(self, message: Message | None) -> bool:
+        if message is None:
+            return False
+        if message.op == "fork":
+            self._fork(message)
+        elif message.op == "kill":
+            self._kill(int(message.data["pid"]))
+        return True
+
+    def _kill(self, pid: int) -> None:
+        if pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+
+    def _fork(self, message: Message) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent(parent)
+            self._become(message)
+        close_fds(message.fds)
+        pidfd = os.pidfd_open(pid)
+        self._children[pid] = pidfd
+        self._selector.register(pidfd, selectors.EVENT_READ, pid)
+        self._channel.send({"op": "forked", "pid": pid})
+
+    def _become(self, message: Message) -> None:
+        """The child's side of a fork; does not return."""
+        code = 1
+        try:
+            self._channel.close()
+            self._selector.close()
+            close_fds(list(self._children.values()))
+            code = _child_main(message.data, message.fds)
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+        except BaseException:  # a fork must never run on into its parent's loop
+            traceback.print_exc()
+        finally:
+            _flush()
+            os._exit(code)
+
+    def _reap(self, pid: int) -> None:
+        pidfd = self._children.pop(pid)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        self._channel.send({"op": "exit", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def _child_main(spec: dict[str, Any], fds: list[int]) -> int:
+    from tdist.platforms.sim.process import client, server
+
+    out, err, *rest = fds
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    close_fds([out, err])
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    if spec["role"] == "engine":
+        return server.main(spec, rest)
+    return client.main(spec, rest)
+
+
+def main(fd: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    preload()
+    ForkServer(Channel.from_fd(fd)).serve()
+
+
+def command(fd: int) -> list[str]:
+    """The command line that starts a fork server on the inherited socket `fd`."""
+    return [sys.executable, "-c", BOOT, str(fd), json.dumps(sys.path)]

@@ -1,0 +1,44 @@
+"""Errors and configurations as JSON."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+from typing import Any
+
+from tdist import errors
+from tdist.errors import TdistError, WorldStopped
+from tdist.findings import Finding
+
+
+def config_to_json(config: Any) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def config_from_json(data: dict[str, Any]) -> Any:
+    from tdist.platforms.sim.engine import WorldConfig
+
+    choices = data["choices"]
+    return WorldConfig(**{**data, "choices": None if choices is None else tuple(choices)})
+
+
+def error_to_json(error: BaseException) -> dict[str, Any]:
+    """Type and text; of a stopped world the findings, too."""
+    data: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
+    if isinstance(error, WorldStopped):
+        data["findings"] = [found.to_json() for found in error.findings]
+    return data
+
+
+def error_from_json(data: dict[str, Any]) -> BaseException:
+    """The error again: one of ours, a built-in one, or a `TdistError` that names the type."""
+    name, text = data["type"], data["text"]
+    if name == "WorldStopped":
+        return WorldStopped(text, tuple(Finding.from_json(found) for found in data.get("findings", ())))
+    kind = getattr(errors, name, None) or getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            return kind(text)
+        except TypeError:  # e.g. UnicodeDecodeError wants five arguments
+            pass
+    return TdistError(f"{name}: {text}")

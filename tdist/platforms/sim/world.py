@@ -1,0 +1,338 @@
+"""The in-process world: one thread per rank, exactly one of them running at any time.
+
+The thread that called `World.run` hands a baton around: a host runs until it blocks in a request to the engine, then the
+next one runs; when no host can run, the engine does. So the order of everything is a function of the program and the
+scheduler's seed.
+
+Source: ordering model, "Who acts" and "Deadlock" (quiescence).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from tdist.errors import TdistError, UsageError, VerificationFailed, WorldStopped
+from tdist.findings import Finding, to_text
+from tdist.platforms.base import current
+from tdist.platforms.sim.device_tensors import Box, alias_bytes
+from tdist.platforms.sim.engine import Engine, WorldConfig
+from tdist.platforms.sim.engine_port import EnginePort
+from tdist.platforms.sim.rank import SimRank
+from tdist.platforms.sim.scope import simulation_scope
+from tdist.platforms.sim.streams import HostSite
+
+_JOIN_SECONDS = 5.0
+_POLL_SECONDS = 1.0
+
+
+class _Host:
+    """One rank's host function on its thread, and the baton with which it is let run."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.baton = threading.Semaphore(0)
+        self.back = threading.Semaphore(0)
+        self.thread: threading.Thread | None = None
+        self.waiting = False
+        self.ended = False
+        self.reply: Any = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def start(self, body: Callable[[], Any]) -> None:
+        self.thread = threading.Thread(target=self._main, args=(body,), name=f"rank {self.rank}", daemon=True)
+        self.thread.start()
+
+    def _main(self, body: Callable[[], Any]) -> None:
+        self.baton.acquire()
+        try:
+            self.result = body()
+        except BaseException as error:  # the conductor decides what becomes of it, SystemExit and all
+            self.error = error
+        finally:
+            self.ended = True
+            self.back.release()
+
+    def resume(self) -> None:
+        """Called by the conductor: let the host run until it blocks or ends."""
+        self.baton.release()
+        while not self.back.acquire(timeout=_POLL_SECONDS):
+            if self.thread is None or not self.thread.is_alive():
+                return
+
+    def block(self) -> Any:
+        """Called on the host's thread: give the baton back until the request is completed."""
+        self.back.release()
+        self.baton.acquire()
+        return self.reply
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the host's thread at its next bytecode."""
+        if self.thread is not None and self.thread.ident is not None and self.thread.is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self.thread.ident), ctypes.py_object(KeyboardInterrupt)
+            )
+
+
+class _LocalPort:
+    """Requests of one rank as direct calls of the engine."""
+
+    def __init__(self, rank: int, world: World) -> None:
+        self._rank = rank
+        self._world = world
+        self._engine = world._port
+
+    def launch(self, kernel: Any, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite) -> None:
+        self._world._check()
+        self._engine.launch(self._rank, kernel, grid, args, site)
+
+    def register(self, storage: torch.UntypedStorage) -> int:
+        self._world._check()
+        return self._engine.register(self._rank, alias_bytes(storage), None)
+
+    def unregister(self, address: int) -> None:
+        self._engine.unregister(self._rank, address)
+
+    def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None:
+        self._world._check()
+        self._engine.host_write(self._rank, boxes, data, site)
+
+    def host_read(self, boxes: Sequence[Box], site: HostSite) -> None:
+        self._block(lambda done: self._engine.host_read(self._rank, boxes, site, done))
+
+    def synchronize(self, site: HostSite) -> None:
+        self._block(lambda done: self._engine.synchronize(self._rank, site, done))
+
+    def malloc(self, nbytes: int, alignment: int, name: str | None, site: HostSite) -> int:
+        return self._block(lambda done: self._engine.malloc(self._rank, nbytes, alignment, name, site, done))
+
+    def free(self, address: int, site: HostSite) -> None:
+        self._block(lambda done: self._engine.free(self._rank, address, site, done))
+
+    def collective(self, group: tuple[int, ...], sequence: int, kind: str, site: HostSite) -> None:
+        self._block(lambda done: self._engine.collective(self._rank, group, sequence, kind, site, done))
+
+    def _block(self, request: Callable[[Callable[[Any], None]], None]) -> Any:
+        self._world._check()
+        return self._world._block(self._rank, request)
+
+
+class World:
+    """N simulated ranks in this process.
+
+    Args:
+        nranks: number of ranks (PEs).
+        config: fields of `WorldConfig` (heap_bytes, scheduler, seed, detect, profile, …).
+
+    Several functions can run one after another on the same heap; a world that has stopped (deadlock, fault, an exception
+    in a host function) runs nothing more. Worlds are independent of each other, nested ones too.
+
+    Example:
+        with World(nranks=4) as world:
+            results = world.run(host, x)
+            world.raise_for_findings()
+    """
+
+    def __init__(self, nranks: int = 4, **config: Any) -> None:
+        self.config = WorldConfig(nranks=nranks, **config)
+        self.engine = Engine(self.config)
+        self._port = EnginePort(self.engine)
+        bases = self._port.heap_bases()
+        self._ranks = [
+            SimRank(rank, self.config, self._port.heap(rank), bases, _LocalPort(rank, self)) for rank in range(nranks)
+        ]
+        self._hosts: list[_Host] = []
+        self._stopped: WorldStopped | None = None
+        self._running = False
+        self._closed = False
+        self._scope = contextlib.ExitStack()
+
+    def __enter__(self) -> World:
+        self._scope.enter_context(simulation_scope())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back. Tensors that are still held stay readable."""
+        if self._closed:
+            return
+        self._closed = True
+        self._port.close()
+        self._scope.close()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the engine has found so far."""
+        return list(self.engine.findings)
+
+    @property
+    def events(self) -> list[Any]:
+        """The choice list: what a replay needs."""
+        return list(self.engine.events)
+
+    @property
+    def prints(self) -> list[Any]:
+        """What kernels printed (`tl.device_print`)."""
+        return list(self.engine.prints)
+
+    def raise_for_findings(self) -> None:
+        """Raise if there are errors, or hazards where the profile or the target is Ascend's and they were asked for.
+
+        Raises:
+            VerificationFailed: the message holds every such finding in full.
+        """
+        failing = [found for found in self.findings if found.fails(self.config.profile)]
+        if failing:
+            raise VerificationFailed("\n\n".join(to_text(found) for found in failing))
+
+    def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Run `fn(rt, *args, **kwargs)` on every rank, and what it launched to its end.
+
+        Returns:
+            What `fn` returned, by rank, device tensors as snapshots. Where the engine stopped the world (deadlock, divergence, fault) before `fn` could
+            return, the `WorldStopped` error stands in its place and `findings` says why.
+
+        Raises:
+            Exception: what a host function raised, as itself, with a note that names the rank.
+            UsageError: the world is closed or is running already.
+            WorldStopped: the world was stopped by an earlier run.
+        """
+        self._check_idle()
+        self._running = True
+        self._hosts = [_Host(rank) for rank in range(self.config.nranks)]
+        with simulation_scope(), _outer_modes_paused():
+            try:
+                self._port.begin()
+                self._conduct(fn, args, kwargs)
+                self._port.check_memory()
+            finally:
+                self._running = False
+        return self._results()
+
+    # the conductor
+
+    def _conduct(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        for host in self._hosts:
+            host.start(self._body(self._ranks[host.rank], fn, args, kwargs))
+        try:
+            while not all(host.ended for host in self._hosts):
+                self._step()
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def _body(
+        self, rank: SimRank, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Callable[[], Any]:
+        def body() -> Any:
+            with rank.on_this_thread():
+                return rank.collect(fn(rank, *args, **kwargs))
+
+        return body
+
+    def _step(self) -> None:
+        """Let every host that can run do so once, in rank order; if none can, let the engine run."""
+        ready = [host for host in self._hosts if not host.ended and not host.waiting]
+        for host in ready:
+            host.resume()
+            if host.ended:
+                self._retire(host)
+        if ready:
+            return
+        self.engine.run()
+        if all(host.waiting for host in self._hosts if not host.ended):
+            raise TdistError("internal error: the engine ran and completed no request; please report this")
+
+    def _retire(self, host: _Host) -> None:
+        error = host.error
+        if error is None or isinstance(error, WorldStopped):
+            self._port.end(host.rank, None)
+            return
+        self._port.end(host.rank, f"{type(error).__name__}: {error}")
+        error.add_note(f"raised by the host function of rank {host.rank}")
+        self._stop(f"rank {host.rank}: its host function raised {type(error).__name__}: {error}")
+
+    def _stop(self, why: str) -> None:
+        """Every host's pending and next request fails with `why`."""
+        if self._stopped is None:
+            self._stopped = WorldStopped(f"the world has stopped: {why}", tuple(self.engine.findings))
+        for host in self._hosts:
+            if host.waiting:
+                host.reply, host.waiting = self._stopped, False
+
+    def _abandon(self, error: BaseException) -> None:
+        """The conductor itself was interrupted: get all threads out of the user's code."""
+        self._stop(f"{type(error).__name__} in the thread that runs it")
+        for host in self._hosts:
+            if not host.ended:
+                host.interrupt()
+                host.baton.release()
+        for host in self._hosts:
+            if host.thread is not None:
+                host.thread.join(_JOIN_SECONDS)
+
+    # called on the hosts' threads
+
+    def _check(self) -> None:
+        if self._stopped is not None:
+            raise WorldStopped(str(self._stopped), self._stopped.findings)
+        if not self._running:
+            raise UsageError(
+                "this rank's world is not running: device work belongs inside the function given to World.run"
+            )
+
+    def _block(self, rank: int, request: Callable[[Callable[[Any], None]], None]) -> Any:
+        host = self._hosts[rank]
+        host.waiting, host.reply = True, None
+
+        def done(result: Any = None) -> None:
+            if host.waiting:
+                host.reply, host.waiting = result, False
+
+        request(done)
+        reply = host.block() if host.waiting else host.reply
+        if isinstance(reply, WorldStopped):
+            raise WorldStopped(str(reply), reply.findings)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    # results
+
+    def _check_idle(self) -> None:
+        if self._closed:
+            raise UsageError("this World is closed; make a new one")
+        if self._running:
+            raise UsageError("this World is running a function already; nest or interleave with a World of its own")
+        if self._stopped is not None:
+            raise WorldStopped(
+                f"{self._stopped} (a stopped world runs nothing more; make a new one)", self._stopped.findings
+            )
+
+    def _results(self) -> list[Any]:
+        for host in self._hosts:
+            if host.error is not None and not isinstance(host.error, WorldStopped):
+                raise host.error
+        stopped = [host.error for host in self._hosts if isinstance(host.error, WorldStopped)]
+        if stopped and self._stopped is None:
+            self._stopped = stopped[0]
+        return [host.result if host.error is None else host.error for host in self._hosts]
+
+
+@contextlib.contextmanager
+def _outer_modes_paused() -> Iterator[None]:
+    """A world that is run from a host of another one: its engine is none of the outer world's business."""
+    outer = current()
+    if not isinstance(outer, SimRank):
+        yield
+        return
+    with outer.modes.paused():
+        yield
