@@ -38,9 +38,16 @@ def modes_for(operator: Operator, sync: str, schedule: str = "") -> tuple[Mode, 
     Args:
         schedule: one scheduler for all modes; empty for each mode's own.
     """
-    fine = Mode("fine", operator.protocol("fine"), drained=False, schedule=schedule or ADVERSARIAL)
-    barrier = Mode("barrier", operator.protocol("barrier"), drained=True, schedule=schedule or SYNCHRONOUS)
-    return {"fine": (fine,), "barrier": (barrier,), "both": (fine, barrier)}[sync]
+    names = ("fine", "barrier") if sync == "both" else (sync,)
+    return tuple(mode_of(name, operator.sync, schedule) for name in names)
+
+
+def mode_of(name: str, forms: tuple[str, ...], schedule: str = "") -> Mode:
+    """One mode for something that has these protocol forms; its only form where it lacks the one of that name."""
+    protocol = name if name in forms else forms[0]
+    if name == "barrier":
+        return Mode(name, protocol, drained=True, schedule=schedule or SYNCHRONOUS)
+    return Mode(name, protocol, drained=False, schedule=schedule or ADVERSARIAL)
 
 
 def diagnose(passed: Mapping[str, bool], explained: bool) -> str:

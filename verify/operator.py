@@ -104,10 +104,6 @@ class Operator:
                 raise UsageError(f"shape symbol {symbol} of {self.name} has to be 1 or more, got {value}")
         return {**self.shape, **given}
 
-    def protocol(self, wanted: str) -> str:
-        """The protocol form for a mode: the wanted one where the operator has it, else its only one."""
-        return wanted if wanted in self.sync else self.sync[0]
-
     def named_outputs(self, result: Any) -> dict[str, torch.Tensor]:
         """What the host function returned, by output name.
 
