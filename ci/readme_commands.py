@@ -21,7 +21,10 @@ def readme_commands(text: str) -> list[str]:
 def main() -> int:
     commands = readme_commands((Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8"))
     if len(commands) != EXPECTED_COMMANDS:
-        print(f"README.md: expected {EXPECTED_COMMANDS} commands under 'Two commands', got {len(commands)}", file=sys.stderr)
+        print(
+            f"README.md: expected {EXPECTED_COMMANDS} commands under 'Two commands', got {len(commands)}",
+            file=sys.stderr,
+        )
         return 1
     print("\n".join(commands))
     return 0
