@@ -128,8 +128,9 @@ def _inline(fn: Any, module: Any, context: Any) -> None:
 def _our_generator() -> Iterator[None]:
     """Let Triton use our subclass of its code generator for the length of the block (under the lock)."""
     from triton.compiler import code_generator
-    from triton.language.core import pointer_type
+    from triton.language import core
 
+    pointer_type: Any = core.pointer_type
     original, unhashable = code_generator.CodeGenerator, pointer_type.__hash__
     code_generator.CodeGenerator = _generator_class(original)
     # 3.2 forgot the hash: no table of `extern_call` could have a pointer type in a key, as upstream's have.

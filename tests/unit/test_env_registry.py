@@ -1,0 +1,61 @@
+"""`TDIST_*` variables: typed, documented, a wrong value names its variable."""
+
+from pathlib import Path
+
+import pytest
+
+from tdist import env
+from tdist.errors import UsageError
+
+
+def test_every_variable_is_documented_and_its_default_is_valid(monkeypatch):
+    for name, variable in env.REGISTRY.items():
+        monkeypatch.delenv(name, raising=False)
+        assert name.startswith("TDIST_") and variable.help.endswith(".") and variable.expects
+        assert variable.get() == variable.default == variable.parse(str(variable.default))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("TDIST_PLATFORM", "sim", "sim"),
+        ("TDIST_CACHE_DIR", "/tmp/x", Path("/tmp/x")),
+        ("TDIST_WATCHDOG_SECONDS", "2.5", 2.5),
+        ("TDIST_WATCHDOG_SECONDS", "", 60.0),
+    ],
+)
+def test_values(monkeypatch, name, text, value):
+    monkeypatch.setenv(name, text)
+    assert env.REGISTRY[name].get() == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expects"),
+    [
+        ("TDIST_PLATFORM", "gpu", '"sim"'),
+        ("TDIST_CACHE_DIR", "relative/path", "an absolute directory"),
+        ("TDIST_WATCHDOG_SECONDS", "soon", "a number of seconds above 0"),
+        ("TDIST_WATCHDOG_SECONDS", "0", "a number of seconds above 0"),
+        ("TDIST_WATCHDOG_SECONDS", "nan", "a number of seconds above 0"),
+        ("TDIST_WATCHDOG_SECONDS", "inf", "a number of seconds above 0"),
+    ],
+)
+def test_an_invalid_value_names_the_variable(monkeypatch, name, text, expects):
+    monkeypatch.setenv(name, text)
+    with pytest.raises(UsageError, match=rf"^{name} must be {expects}, got '{text}'$"):
+        env.REGISTRY[name].get()
+
+
+def test_a_misspelt_variable_is_refused(monkeypatch):
+    monkeypatch.setenv("TDIST_PLATFROM", "sim")
+    with pytest.raises(UsageError, match=r"^TDIST_PLATFROM is not a variable of tdist; it has: .*TDIST_PLATFORM"):
+        env.check_environment()
+    monkeypatch.delenv("TDIST_PLATFROM")
+    env.check_environment()
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", True), ("off", False), ("TRUE", True), ("no", False)])
+def test_flags(text, value):
+    assert env.flag(text) is value
+    with pytest.raises(ValueError, match="maybe"):
+        env.flag("maybe")
