@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+# Not on first use like the others: the decorator has to stand over the module of the same name.
+from tdist.verify.operator import Case, Operator, operator
+
 if TYPE_CHECKING:
     from tdist.golden import Reference
     from tdist.verify.heap import ensure_shmem
-    from tdist.verify.operator import Case, Operator, operator
     from tdist.verify.options import Options
     from tdist.verify.run import Report, verify
 
 _PUBLIC = {
-    "Case": "tdist.verify.operator",
-    "Operator": "tdist.verify.operator",
     "Options": "tdist.verify.options",
     "Reference": "tdist.golden",
     "Report": "tdist.verify.run",
     "ensure_shmem": "tdist.verify.heap",
-    "operator": "tdist.verify.operator",
     "verify": "tdist.verify.run",
 }
 
@@ -26,7 +25,7 @@ __all__ = ["Case", "Operator", "Options", "Reference", "Report", "ensure_shmem",
 
 
 def __getattr__(name: str) -> Any:
-    """Public names on first use: the pytest plugin lives in this package and must not bring torch along."""
+    """The other public names, on first use: the pytest plugin lives in this package and must not bring torch along."""
     import importlib
 
     if name not in _PUBLIC:
