@@ -63,11 +63,12 @@ class Record:
     """What is known of one byte set.
 
     `we, wc, ws, ww`: entry, stamp, site and agent of the last plain write (stamp 0: none).
+    `prev`: the last write by another agent than `we`; only a cached load of the last writer itself needs it.
     `rd`: entry → (stamp, site, who) of readers; `aw`: the same of word and atomic writers (`word` > 0 only).
     `ov` and `ow`: overlapping plain records, and overlapping word records that are not the same words.
     """
 
-    __slots__ = ("aw", "ov", "ow", "rd", "shadow", "shape", "wc", "we", "word", "ws", "ww")
+    __slots__ = ("aw", "ov", "ow", "prev", "rd", "shadow", "shape", "wc", "we", "word", "ws", "ww")
 
     def __init__(self, shadow: Shadow, shape: Shape, word: int) -> None:
         self.shadow = shadow
@@ -76,14 +77,21 @@ class Record:
         self.we = self.wc = 0
         self.ws: Any = None
         self.ww: Who | None = None
+        self.prev: Access | None = None
         self.rd: dict[int, tuple[int, Any, Who]] | None = None
         self.aw: dict[int, tuple[int, Any, Who]] | None = None
         self.ov: tuple[Record, ...] = ()
         self.ow: tuple[Record, ...] = ()
 
+    def last_write(self) -> Access | None:
+        """The last plain write."""
+        if self.ww is None:
+            return None
+        return Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
+
     def writes(self) -> Iterator[Access]:
         """Remembered writes, plain and word."""
-        if self.wc and self.ww is not None:
+        if self.ww is not None:
             yield Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
         if self.aw:
             for entry, (stamp, site, who) in self.aw.items():
@@ -97,7 +105,8 @@ class Record:
 
     def settled(self, floor: NDArray[np.int32]) -> bool:
         """Whether everyone alive knows all accesses: no later one can race with them."""
-        return all(_known(floor, access) for access in (*self.writes(), *self.reads()))
+        before = () if self.prev is None else (self.prev,)
+        return all(_known(floor, access) for access in (*self.writes(), *self.reads(), *before))
 
 
 def _known(floor: NDArray[np.int32], access: Access) -> bool:
@@ -191,13 +200,16 @@ class Detector:
             f = ac.F.m if cached else m
             try:
                 e = r.we
-                suspect = r.wc > m[e] or r.wc > f[e + 1] if e != entry else r.wc > ac.last_drain and _hidden(r.ws, site)
+                if e != entry:
+                    suspect = r.wc > m[e] or r.wc > f[e + 1]
+                else:
+                    suspect = (cached and r.prev is not None) or (r.wc > ac.last_drain and _hidden(r.ws, site))
                 for o in r.ov:
                     e = o.we
                     if e != entry:
                         if o.wc > m[e] or o.wc > f[e + 1]:
                             suspect = True
-                    elif o.wc > ac.last_drain and _hidden(o.ws, site):
+                    elif (cached and o.prev is not None) or (o.wc > ac.last_drain and _hidden(o.ws, site)):
                         suspect = True
                 if suspect or r.ow:
                     check(r, False, ac, known, ac.F if cached else known, who, site)
@@ -242,6 +254,8 @@ class Detector:
             except IndexError:
                 check(r, True, ac, known, known, who, site)
             r.rd = None
+            if r.wc and r.we != entry:
+                r.prev = r.last_write()
             r.we = entry
             r.wc = ac.counter
             r.ws = site
@@ -269,6 +283,8 @@ class Detector:
                 return
             self._check(r, True, ac, ac.W, ac.W, who, site)
             r.rd = None
+            if r.wc and r.we != ac.entry:
+                r.prev = r.last_write()
             r.we, r.wc, r.ws, r.ww = ac.entry, ac.counter, site, who
 
         return wr_lanes
@@ -398,7 +414,7 @@ class Detector:
             if len(clock.vec) < 2 * ac.space.capacity_slots:
                 ac.grow()
                 clock.grow(ac.space)
-        for other in self._earlier(r, writes):
+        for other in self._earlier(r, writes, ac.entry if ascend is not seed else None):
             if other.entry == ac.entry:
                 self._check_own(other, writes, ac, who, site, r)
                 continue
@@ -407,13 +423,18 @@ class Detector:
                 mine = Access(ac.entry, ac.counter, site, who, writes, r.shape)
                 self._report(Conflict(other, mine, in_seed, ac, seed, ascend, r.shadow.allocation))
 
-    def _earlier(self, r: Record, writes: bool) -> Iterator[Access]:
-        """What may conflict with an access to `r`: its own words never do, everything else that overlaps may."""
+    def _earlier(self, r: Record, writes: bool, cached: int | None) -> Iterator[Access]:
+        """What may conflict with an access to `r`: its own words never do, everything else that overlaps may.
+
+        `cached` is the agent of a load through the data cache: its own store does not make it see what came before.
+        """
         records = (*r.ov, *r.ow) if r.word else (r, *r.ov, *r.ow)
         for record in records:
             yield from record.writes()
             if writes:
                 yield from record.reads()
+            if record.prev is not None and record.we == cached:
+                yield record.prev
 
     def _check_own(self, other: Access, writes: bool, ac: AgentClocks, who: Who, site: Any, r: Record) -> None:
         """Own store, then own load: not ordered under `ascend` if the compiler cannot see that they alias."""
