@@ -42,9 +42,15 @@ _BLOCK_LABEL = re.compile(r"\^(\w+)(?:\((.*)\))?:(?:\s*//.*)?")
 class _Frame:
     """A region being read: the operation to build when it closes, and what its closing undoes."""
 
-    __slots__ = ("block", "blocks", "build", "labels", "regions", "shadowed", "terminator")
+    __slots__ = ("block", "blocks", "build", "generic", "labels", "regions", "shadowed", "terminator")
 
-    def __init__(self, build: Callable[[list[Region], str, LocationAttr], None], terminator: type[Operation] | None):
+    def __init__(
+        self,
+        build: Callable[[list[Region], str, LocationAttr], None],
+        terminator: type[Operation] | None = None,
+        generic: bool = False,
+    ) -> None:
+        self.generic = generic  # braces with nothing between them are a region without blocks
         self.build = build
         self.terminator = terminator
         self.regions: list[Region] = []
@@ -76,7 +82,7 @@ class Reader:
             body, location = split_location(text)
             try:
                 self._line(body, location)
-            except (ReaderError, KeyError, VerifyException) as error:
+            except (ReaderError, KeyError, IndexError, ValueError, VerifyException) as error:
                 raise self._failure(error, body, location, number) from error
         if self.module is None:
             raise KernelError("cannot read TTIR: the text ends before its module does")
@@ -101,7 +107,7 @@ class Reader:
             self._close(body, location)
         elif first == "^":
             self._label(body)
-        elif body.startswith("module"):
+        elif body.startswith(("module", "builtin.module")):
             self._open_module(body)
         else:
             self._operation(body, location)
@@ -132,18 +138,18 @@ class Reader:
 
     def _define_results(self, names: str, op: Operation) -> None:
         results = op.results
+        counts = [int(part.partition(":")[2] or 1) for part in names.split(",")]
+        if sum(counts) != len(results):
+            raise ReaderError(f"{sum(counts)} names for {len(results)} results")
         if len(results) == 1 and "," not in names and ":" not in names:
             self._define(names, results[0])
             return
         index = 0
-        for part in names.split(","):
-            name, _, count = part.strip().partition(":")
-            width = int(count or 1)
+        for part, width in zip(names.split(","), counts, strict=True):
+            name, colon, _ = part.strip().partition(":")
             for k in range(width):
-                self._define(f"{name}#{k}" if count else name, results[index + k], name)
+                self._define(f"{name}#{k}" if colon else name, results[index + k], name)
             index += width
-        if index != len(results):
-            raise ReaderError(f"{index} names for {len(results)} results")
 
     def _define(self, name: str, value: SSAValue, hint: str | None = None) -> None:
         values = self.values
@@ -161,14 +167,16 @@ class Reader:
     # -- regions
 
     def _open_module(self, body: str) -> None:
-        head = body.removesuffix("{").removeprefix("module").strip()
+        head = body.removesuffix("{").removeprefix("builtin.").removeprefix("module").strip()
         attributes = dict(read_dictionary(head.removeprefix("attributes").strip())) if head else {}
+        self._frame_module(attributes)
 
+    def _frame_module(self, attributes: dict[str, Attribute]) -> None:
         def build(regions: list[Region], tail: str, location: LocationAttr) -> None:
             self.module = ModuleOp(regions[0], attributes)
             self.module.location = location
 
-        self.frames.append(_Frame(build, None))
+        self.frames.append(_Frame(build))
 
     def open(
         self,
@@ -215,7 +223,8 @@ class Reader:
         unknown = [label for label, block in frame.labels.items() if block not in frame.blocks]
         if unknown:
             raise ReaderError(f"branch to unknown block ^{unknown[0]}")
-        frame.regions.append(Region(frame.blocks))
+        is_empty = frame.generic and frame.block.is_empty and not frame.block.args and not frame.labels
+        frame.regions.append(Region([] if is_empty else frame.blocks))
         for name, before in reversed(frame.shadowed):
             if before is None:
                 del self.values[name]
@@ -246,6 +255,9 @@ class Reader:
     # -- generic form
 
     def _generic(self, name: str, rest: str, names: str | None, location: LocationAttr) -> None:
+        if name == ModuleOp.name:
+            self._frame_module({})
+            return
         cls = CLASSES.get(name)
         if cls is None:
             raise ReaderError(f"operation '{name}' is not supported")
@@ -282,7 +294,7 @@ class Reader:
         def finish(regions: list[Region], tail: str, at: LocationAttr) -> None:
             self._append(create(regions, tail.removeprefix(")").strip()), names, at)
 
-        self.frames.append(_Frame(finish, None))
+        self.frames.append(_Frame(finish, generic=True))
 
 
 @cache

@@ -18,6 +18,7 @@ from tdist.ir.context import make_context
 from tdist.passes import DEFAULT_PIPELINE, PASSES, CompileReport, run_pipeline
 
 _ALIAS = re.compile(r"^(#loc\d*) = (loc\(.*\))\s*$", re.MULTILINE)
+_BARE_WHILE = re.compile(r"\bscf\.while : \(")  # MLIR leaves out empty parentheses that xDSL wants
 _USE = re.compile(r"#loc\d*\b")
 
 
@@ -44,7 +45,8 @@ def parse(text: str, name: str) -> ModuleOp:
         KernelError: It does not parse, or it does not verify; the message shows where.
     """
     try:
-        module = Parser(make_context(), inline_locations(text), name).parse_module()
+        readable = _BARE_WHILE.sub("scf.while () : (", inline_locations(text))
+        module = Parser(make_context(), readable, name).parse_module()
         module.verify()
     except ParseError as error:
         raise KernelError(f"cannot parse {name}:\n{error}") from error
