@@ -31,7 +31,7 @@ from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_sche
 from tdist.platforms.sim.streams import HostSite, Kernel, Launch, Span, Stream, Unregister, Write
 from tdist.platforms.sim.words import SyncWords
 
-_IDLE_POLLS: Final = 1_000_000
+_IDLE_POLLS: Final = 200_000
 """So many polls in a row without a word changed, an agent ended or woken: the loop's counter has no bound."""
 
 _NUMPY_FLOATS: Final = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.float32}
@@ -46,7 +46,7 @@ class WorldConfig:
     """
 
     nranks: int
-    heap_bytes: int = 64 << 20
+    heap_bytes: int = 40 << 30  # the largest local_mem_size that shmem allows; what is not written costs nothing
     target: str = "Ascend910B3"
     cube_cores: int = 20
     vector_cores: int = 40
@@ -90,7 +90,7 @@ class Engine:
         self.prints: list[tuple[int, int, str]] = []
         self.space = SlotSpace()
         self.detector = Detector(self.log.add) if config.detect else None
-        self.words = SyncWords(self.log.add, self.wake, config.drained)
+        self.words = SyncWords(self.log.add, self.wake, _raise, config.drained)
         self.barriers = Barriers(config.nranks, self.wake, self._participants, _raise, config.drained)
         self.scheduler = self._scheduler()
         self.hosts = [Host(rank, self._clocks("host", rank)) for rank in range(config.nranks)]
