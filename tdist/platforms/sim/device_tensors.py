@@ -164,4 +164,11 @@ def bytes_in_box_order(data: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     flat = data.permute(*order, *rest) if like.dim() else data
     for axis in range(len(order), like.dim()):
         flat = flat.narrow(axis, 0, 1)
-    return flat.contiguous().view(-1).view(torch.uint8)
+    return flat_bytes(flat)
+
+
+def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in row-major order as 1-D uint8; shares memory if the tensor is contiguous."""
+    whole = tensor.contiguous()
+    # not view(-1): a single element may have any stride, which view(uint8) refuses
+    return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)

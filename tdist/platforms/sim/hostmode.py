@@ -149,8 +149,19 @@ class _Access:
         if self.read:
             self.memory.host_read(self.read, self.plan.name)
 
-    def substitute(self, value: Any) -> Any:
-        return tree_map_only(torch.Tensor, self._temporary, value) if self.writes else value
+    def call(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run the operator with temporaries in the place of the device tensors that it writes.
+
+        By argument, not by tensor: an operand that is also the output is still read from device memory.
+        """
+        if not self.writes:
+            return func(*args, **kwargs)
+        names = [arg.name for arg in func._schema.arguments]
+        given = [self._substitute(name, arg) for name, arg in zip(names, args, strict=False)]
+        return func(*given, **{name: self._substitute(name, arg) for name, arg in kwargs.items()})
+
+    def _substitute(self, name: str, value: Any) -> Any:
+        return tree_map_only(torch.Tensor, self._temporary, value) if name in self.plan.written else value
 
     def _temporary(self, tensor: torch.Tensor) -> torch.Tensor:
         entry = self.writes.get(id(tensor))
@@ -197,6 +208,11 @@ class HostDispatchMode(TorchDispatchMode):
         super().__init__()
         self._modes = modes
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: the decorator that True would add imports torch._dynamo (two seconds) at the first operator."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._modes.is_paused:
@@ -217,14 +233,13 @@ class HostDispatchMode(TorchDispatchMode):
         if not access.touched:
             return func(*args, **kwargs)
         access.wait()
-        return access.publish(func(*access.substitute(args), **access.substitute(kwargs)))
+        return access.publish(access.call(func, args, kwargs))
 
     def _communicate(self, access: _Access, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         access.wait()
-        args, kwargs = access.substitute(list(args)), access.substitute(kwargs)
         if access.plan.kind is _Kind.COLLECTIVE:
             self._modes.memory.host_collective(_group_of(func, args, kwargs), access.plan.name.strip("_"))
-        result = func(*args, **kwargs)
+        result = access.call(func, args, kwargs)
         if access.writes:
             _work_of(result).wait()
         return access.publish(result)

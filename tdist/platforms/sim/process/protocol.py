@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from tdist.errors import TdistError, UsageError
+from tdist.platforms.sim.device_tensors import flat_bytes
 
 MAGIC: Final = b"TDS1"
 MAX_JSON_BYTES: Final = 64 << 20
@@ -141,8 +142,7 @@ class Channel:
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The elements of a tensor in row-major order, as bytes."""
-    flat = tensor.detach().contiguous().view(-1)
-    return memoryview(flat.view(torch.uint8).numpy() if flat.numel() else b"").cast("B")
+    return memoryview(flat_bytes(tensor.detach()).numpy() if tensor.numel() else b"").cast("B")
 
 
 def pack(value: Any, blobs: list[Any], where: str) -> Any:
