@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -131,37 +130,3 @@ def _hashable(value: Any) -> Any:
     except TypeError:
         return repr(value)
     return value
-
-
-def globals_key(fn: Any, seen: frozenset[int] = frozenset()) -> tuple[Any, ...]:
-    """The source of `fn`, of every jit function it can call, and the constexpr values that they read."""
-    if id(fn) in seen:
-        return ()
-    seen |= {id(fn)}
-    code = fn.fn.__code__
-    scope = {**fn.__globals__, **_cells(fn.fn)}
-    found = [(name, scope[name]) for name in (*code.co_names, *code.co_freevars) if name in scope]
-    members = [vars(m).get(name) for _, m in found if inspect.ismodule(m) for name in code.co_names]
-    reached = [value for _, value in found] + members
-    callees = tuple(globals_key(f, seen) for f in reached if hasattr(f, "arg_names") and hasattr(f, "src"))
-    annotated = fn.__globals__.get("__annotations__", {})
-    constants = tuple((n, repr(getattr(v, "value", v))) for n, v in found if _is_constexpr(v, annotated.get(n)))
-    return fn.src, callees, constants
-
-
-def _is_constexpr(value: Any, annotation: Any) -> bool:
-    return type(value).__name__ == "constexpr" or "constexpr" in str(annotation)
-
-
-def _cells(function: Any) -> dict[str, Any]:
-    names = function.__code__.co_freevars
-    cells = function.__closure__ or ()
-    return {n: c.cell_contents for n, c in zip(names, cells, strict=True) if _filled(c)}
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True

@@ -14,22 +14,33 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from tdist.errors import UsageError
 from tdist.frontend import check_front_end
-from tdist.frontend.arguments import Bound, bind, cache_key, globals_key
+from tdist.frontend.arguments import Bound, bind, cache_key
 from tdist.frontend.kernel_ir import KernelIR
+from tdist.frontend.surroundings import Surroundings
 from tdist.frontend.triton_ascend import compile_source
 from tdist.platforms.base import RankRuntime, current
 from tdist.platforms.sim.npu_utils import NPUUtils
 from tdist.platforms.sim.triton_driver import make_driver
 
+
+@dataclass(frozen=True)
+class _Compiled:
+    """Kernels made from one jit function while what it reads stayed as it was."""
+
+    surroundings: Surroundings
+    kernels: dict[Any, KernelIR]
+
+
 _lock = threading.RLock()
 _users = 0
 _undo = contextlib.ExitStack()
-_compiled: weakref.WeakKeyDictionary[Any, dict[Any, KernelIR]] = weakref.WeakKeyDictionary()
+_compiled: weakref.WeakKeyDictionary[Any, _Compiled] = weakref.WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -129,12 +140,14 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> SimCo
 def _compile(fn: Any, bound: Bound, runtime: RankRuntime) -> KernelIR:
     __tracebackhide__ = True
     target = (runtime.target, runtime.cube_cores, runtime.vector_cores)
-    key = (target, cache_key(bound), globals_key(fn))
+    key = (target, cache_key(bound))
     with _lock:
-        kernels = _compiled.setdefault(fn, {})
-        if key not in kernels:
-            kernels[key] = compile_source(fn, bound.signature, bound.constexprs)
-        return kernels[key]
+        known = _compiled.get(fn)
+        if known is None or not known.surroundings.unchanged():
+            known = _compiled[fn] = _Compiled(Surroundings(fn), {})
+        if key not in known.kernels:
+            known.kernels[key] = compile_source(fn, bound.signature, bound.constexprs)
+        return known.kernels[key]
 
 
 def resolve_grid(name: str, grid: Any, named: dict[str, Any]) -> tuple[int, int, int]:
