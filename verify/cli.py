@@ -16,7 +16,7 @@ from rich.console import Console
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.verify.options import Options
 
-EXIT_FAILED, EXIT_USAGE, EXIT_ENVIRONMENT = 1, 2, 3
+EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 
 _EPILOG = """\b
 Exit status: 0 verified, 1 verification failed, 2 usage, 3 environment.
@@ -90,7 +90,7 @@ def _verify(options: Options, json_path: Path | None) -> int:
     render_report(report, Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160))
     if json_path is not None:
         _write_json(json_path, report_json(report))
-    return 0 if report.passed else EXIT_FAILED
+    return report.exit_code
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

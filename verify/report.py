@@ -38,7 +38,7 @@ def render_report(report: Report, console: Console) -> None:
     console.print(Text.assemble(verdict, f"  {report.operator}, {len(report.modes)} runs in {report.seconds:.1f} s"))
     console.print("Not seen by this run:", style="dim")
     for limit in report.limits:
-        console.print(Padding(Text(f"- {limit}", "dim"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"- {limit}", "dim"), (0, 0, 0, 2), expand=False))
     console.print(f"seed {report.options.seed}; replay:")
     console.print(f"  {report.options.replay()}", soft_wrap=True, markup=False, highlight=False)
 
@@ -58,20 +58,22 @@ def _render_mode(result: ModeResult, report: Report, console: Console) -> None:
 
 def _render_step(step: StepResult, profile: str, console: Console) -> None:
     if step.skipped:
-        console.print(Padding(Text(f"{step.name}: not run, {step.skipped}", "yellow"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"{step.name}: not run, {step.skipped}", "yellow"), (0, 0, 0, 2), expand=False))
         return
     if step.error:
-        console.print(Padding(Text(f"{step.name}: did not finish: {step.error}", "red"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"{step.name}: did not finish: {step.error}", "red"), (0, 0, 0, 2), expand=False))
     rows = list(step.comparisons())
     if rows:
-        console.print(Padding(_rank_table(step.name, rows), (0, 0, 0, 2)))
+        console.print(Padding(_rank_table(step.name, rows), (0, 0, 0, 2), expand=False))
     for rank, launch, output, comparison in rows:
         for note in comparison.notes:
             where = f"{step.name}: rank {rank}, launch {launch}, {output}"
-            console.print(Padding(Text(f"{where}: {note}", "" if comparison.passed else "red"), (0, 0, 0, 4)))
+            console.print(
+                Padding(Text(f"{where}: {note}", "" if comparison.passed else "red"), (0, 0, 0, 4), expand=False)
+            )
     if not rows and not step.error:
         verdict = "outputs agree" if step.passed(profile) else "see the findings"
-        console.print(Padding(Text(f"{step.name}: {verdict}"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"{step.name}: {verdict}"), (0, 0, 0, 2), expand=False))
 
 
 def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]]) -> Table:

@@ -36,6 +36,7 @@ class StepResult:
     Attributes:
         skipped: why it was not run; empty if it was.
         error: why it could not finish; empty if it did.
+        exit_code: whose fault that was, as `tdist.errors` counts: 1 the operator's, 2 a wrong request, 3 the machine.
         seconds: wall time.
     """
 
@@ -43,6 +44,7 @@ class StepResult:
     ranks: tuple[list[LaunchResult] | None, ...] = ()
     findings: tuple[Finding, ...] = ()
     error: str = ""
+    exit_code: int = 1
     skipped: str = ""
     seconds: float = 0.0
 
@@ -99,9 +101,17 @@ class Report:
         """Whether all modes of all dtypes were verified."""
         return bool(self.modes) and all(mode.passed(self.options.profile) for mode in self.modes)
 
+    @property
+    def exit_code(self) -> int:
+        """0 verified, else the gravest reason why not."""
+        broken = [step.exit_code for result in self.modes for step in result.steps if step.error]
+        return 0 if self.passed else max([1, *broken])
+
     def diagnosis(self, dtype: str) -> str:
         """What the table of modes says about a dtype's fault; empty where it says nothing."""
         mine = [result for result in self.modes if result.dtype == dtype]
+        if self.exit_code > 1:
+            return ""
         explained = any(f.fails(self.options.profile) for result in mine for f in result.log)
         return diagnose({result.mode.name: result.passed(self.options.profile) for result in mine}, explained)
 
@@ -163,19 +173,17 @@ def _run_mode(runner: Runner, operator: Operator, options: Options, case: Case, 
 
 
 def _step(name: str, runner: Runner, job: Job, mode: Mode, poison: int) -> StepResult:
-    """Run one job; what a host function raised (worlds note its rank) is a result, all else is raised."""
-    begin = time.monotonic()
+    """Run one job. What the operator, the request or the machine got wrong is a result; a defect of ours is raised."""
+    begin, code = time.monotonic(), 1
     try:
         world = runner.run(job, mode, poison)
     except TdistError as error:
-        if error.exit_code != 1:
-            raise
-        world = WorldResult((), tuple(getattr(error, "findings", ())), _told(error))
+        world, code = WorldResult((), tuple(getattr(error, "findings", ())), _told(error)), error.exit_code
     except Exception as error:
         if not getattr(error, "__notes__", None):
             raise
         world = WorldResult((), (), _told(error))
-    return StepResult(name, world.ranks, world.findings, world.error, seconds=time.monotonic() - begin)
+    return StepResult(name, world.ranks, world.findings, world.error, code, seconds=time.monotonic() - begin)
 
 
 def _told(error: Exception) -> str:

@@ -15,6 +15,9 @@ from tdist.verify.rank_job import Job, LaunchResult, run_operator
 
 POISONS = (0xCD, 0x5A)
 """Byte patterns of the two runs that tell use of uninitialised memory."""
+HEAP_BYTES = 1 << 30
+"""Symmetric heap of a rank; what is not written costs nothing."""
+RANK_TARGET = "tdist.verify.rank_job:run_job"
 
 
 class Runner(Protocol):
@@ -42,6 +45,7 @@ class WorldResult:
 def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
     """The fields of `WorldConfig` that a mode and the options decide."""
     return {
+        "heap_bytes": HEAP_BYTES,
         "scheduler": mode.schedule,
         "seed": options.seed,
         "detect": options.detect,
@@ -49,6 +53,32 @@ def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
         "poison": poison,
         "drained": mode.drained,
     }
+
+
+class ProcessRunner:
+    """Rank processes with a real gloo group, kept from job to job; each job gets a new world."""
+
+    def __init__(self, options: Options) -> None:
+        from tdist.platforms.sim.process.pool import RankPool
+
+        self._options = options
+        self._pool = RankPool(options.nranks)
+
+    def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
+        from tdist.platforms.sim.engine import WorldConfig
+
+        config = WorldConfig(nranks=job.case.nranks, **world_config(self._options, mode, poison))
+        self._pool.reset(config)
+        returned = self._pool.run(RANK_TARGET, job=job.to_json())
+        launches = [
+            value if isinstance(value, BaseException) else [LaunchResult.from_json(result) for result in value]
+            for value in returned
+        ]
+        return world_result(launches, self._pool.findings())
+
+    def close(self) -> None:
+        """End the rank processes."""
+        self._pool.close()
 
 
 class ThreadRunner:
@@ -75,5 +105,12 @@ def world_result(returned: Sequence[Any], findings: Sequence[Finding]) -> WorldR
 
 @contextlib.contextmanager
 def open_runner(operator: Operator, options: Options, in_process: bool) -> Iterator[Runner]:
-    """A runner for the length of the block."""
-    yield ThreadRunner(operator, options)
+    """A runner for the length of the block: rank processes, or threads of this process."""
+    if in_process:
+        yield ThreadRunner(operator, options)
+        return
+    runner = ProcessRunner(options)
+    try:
+        yield runner
+    finally:
+        runner.close()
