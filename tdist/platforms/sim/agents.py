@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tdist.findings import Finding, Party, make
-from tdist.findings.kinds import kind_of
 from tdist.platforms.sim.barriers import AtBarrier
+from tdist.platforms.sim.faults import complete
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
 from tdist.platforms.sim.race_report import Who
 from tdist.platforms.sim.words import Waiter, Word
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tdist.platforms.sim.clocks import AgentClocks, Clock
     from tdist.platforms.sim.codegen.site import Site
     from tdist.platforms.sim.engine import Engine
+    from tdist.platforms.sim.lines import LineGuard
     from tdist.platforms.sim.streams import Launch
 
 
@@ -94,11 +95,29 @@ class Agent:
         self._bind()
 
     def _bind(self) -> None:
-        if self.detect and self.engine.detector is not None:
+        if self.clocks is not None and self.engine.detector is not None and self.engine.guard is not None:
             self.engine.detector.bind(self)
+            self._watch_lines(self.clocks, self.engine.guard)
             return
         self.rd = self.rd_cached = self.rd_lanes = self.wr = self.wr_lanes = _no_record
         self.access_word = self.access_atomics = _no_record
+
+    def _watch_lines(self, clocks: AgentClocks, guard: LineGuard) -> None:
+        """Plain writes to allocations with signal lines are checked against those too."""
+        record, record_lanes, who = self.wr, self.wr_lanes, self.who
+
+        def wr(al: Allocation, off: int, rows: int, stride: int, width: int, site: Site) -> None:
+            record(al, off, rows, stride, width, site)
+            if al.guards:
+                guard.written(clocks, who, al, off, rows, stride, width, site)
+
+        def wr_lanes(al: Allocation, offs: Any, width: int, site: Site) -> None:
+            record_lanes(al, offs, width, site)
+            if al.guards:
+                for off in offs.tolist():
+                    guard.written(clocks, who, al, off, 1, 0, width, site)
+
+        self.wr, self.wr_lanes = wr, wr_lanes
 
     # ---------------------------------------------------------------- messages
 
@@ -110,9 +129,7 @@ class Agent:
     def fault(self, kind_id: str, site: Site, **data: Any) -> NoReturn:
         """End this run with a finding of `kind_id`; `data` fills its texts, and `expected`, `got`, `where`, `note`."""
         party = self.party(site, data.get("tensor") or site.arg, data.pop("where", ""), data.pop("note", ""))
-        for name in kind_of(kind_id).fields - data.keys():
-            data[name] = {"op": site.op, "tensor": site.arg or "memory"}.get(name, "?")
-        raise AgentFault(make(kind_id, [party], **data))
+        raise AgentFault(make(kind_id, [party], **complete(kind_id, site, data)))
 
     def print(self, site: Site, prefix: str, values: Sequence[Any]) -> None:
         """tl.device_print: kept in order of execution."""
@@ -130,6 +147,13 @@ class Agent:
         """Translate a local symmetric address to PE `pe`; arithmetic may go on from there."""
         peer = self._peer(addr, al, pe, site)
         return peer.lo + (addr - peer.peers[self.rank].lo), peer
+
+    def pointer(self, addr: int, site: Site) -> Allocation:
+        """The allocation that an integer made into a pointer points to; only own memory and the heaps can be reached."""
+        found = self.engine.memory.lookup(addr)
+        if found is None or (found.rank != self.rank and not found.symmetric):
+            self._misuse(site, found, f"{addr:#x} is no address that rank {self.rank} can reach", f"{addr:#x}")
+        return found
 
     def _peer(self, addr: int, al: Allocation | None, pe: int, site: Site) -> Allocation:
         al = self._known(addr, al, site)
@@ -175,13 +199,16 @@ class Agent:
 
     # ---------------------------------------------------------------- synchronisation
 
-    def notify(self, addr: int, al: Allocation | None, value: int, pe: int, op: int, width: int, site: Site) -> None:
-        """dl.notify, signal_op: `op` 1 sets, 2 adds. Releases; see ordering.md for what."""
+    def notify(
+        self, addr: int, al: Allocation | None, value: int, pe: int, op: int | str, width: int, site: Site
+    ) -> None:
+        """dl.notify, signal_op: `op` is 1 ("set") or 2 ("add"). Releases what its profile covers."""
         peer = self._peer(addr, al, pe, site)
         off = self._offset(addr + peer.lo - peer.peers[self.rank].lo, peer, width, site)
-        if op == 2:
+        add = op in (2, "add")
+        if add:
             self.engine.check_double_effect(self, site)
-        self.words.signal(self, peer, off, width, value, op == 2, site)
+        self.words.signal(self, peer, off, width, value, add, site)
 
     def put_scalar(self, addr: int, al: Allocation | None, value: int, pe: int, width: int, site: Site) -> None:
         """aclshmem_<T>_p: a scalar store that writes back its line and releases like a SET."""
@@ -226,8 +253,11 @@ class Agent:
             got=f"{max(have_bytes, 0) // width} elements",
         )
 
-    def volatile_load(self, addr: int, al: Allocation | None, width: int, site: Site) -> int:
-        """A load that neither races with synchronisation accesses nor acquires."""
+    def volatile_load(self, addr: int, al: Allocation | None, width: int, clk: Clock | None, site: Site) -> int:
+        """A load that neither races with synchronisation accesses nor acquires; gives the bits as a signed integer.
+
+        It has a Write effect, so W orders it and what its operands carried (`clk`) adds nothing.
+        """
         al = self._known(addr, al, site)
         off = self._offset(addr, al, width, site)
         value = self.words.volatile_load(self, al, off, width, site)

@@ -79,7 +79,7 @@ def _missing_ranks(engine: Engine) -> list[Missing]:
         last = stream.last_launch
         past = f"its last launch ({last.kernel.name}) ended without it" if last else "it launched no kernel"
         reason = f"rank {host.rank} never reaches it: {past} and {host.state()}"
-        missing.append(Missing(host.rank, reason, host.party(reason)))
+        missing.append(Missing(host.rank, reason, host.party(reason) if host.request is not None else None))
     return missing
 
 
@@ -316,7 +316,7 @@ def _hosts_stuck(engine: Engine) -> Finding:
         return engine.requests.asymmetric()
     return make(
         "deadlock",
-        [host.party(_host_note(host)) for host in engine.hosts],
+        [host.party(_host_note(host)) for host in waiting],
         expected="every rank in the same host call",
         got="; ".join(f"rank {host.rank}: {host.state()}" for host in engine.hosts),
         why="hosts wait for each other in different calls, or for one that has ended",

@@ -95,13 +95,13 @@ class Record:
             yield Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
         if self.aw:
             for entry, (stamp, site, who) in self.aw.items():
-                yield Access(entry, stamp, site, who, True, self.shape)
+                yield Access(entry, stamp, site, who, True, self.shape, self.word)
 
     def reads(self) -> Iterator[Access]:
         """Remembered reads."""
         if self.rd:
             for entry, (stamp, site, who) in self.rd.items():
-                yield Access(entry, stamp, site, who, False, self.shape)
+                yield Access(entry, stamp, site, who, False, self.shape, self.word)
 
     def settled(self, floor: NDArray[np.int32]) -> bool:
         """Whether everyone alive knows all accesses: no later one can race with them."""
@@ -362,6 +362,18 @@ class Detector:
             else:
                 other.ov += (record,)
 
+    def generation(self, al: AllocationLike) -> tuple[int, int]:
+        """Changes when `plain_records` of `al` may give other records."""
+        shadow = self._shadows.get(al.lo)
+        return (0, 0) if shadow is None else (id(shadow), len(shadow.records))
+
+    def plain_records(self, al: AllocationLike, lo: int, hi: int) -> list[Record]:
+        """Records of plain accesses that touch bytes `[lo, hi)` of `al`."""
+        shadow, box = self._shadows.get(al.lo), box_of(al.lo + lo, 1, 0, hi - lo)
+        if shadow is None or box is None:
+            return []
+        return [record for record in shadow.index.overlapping(box) if not record.word]
+
     def drop(self, al: AllocationLike) -> None:
         """Forget an allocation that was freed; its addresses may be given out again."""
         shadow = self._shadows.pop(al.lo, None)
@@ -420,7 +432,7 @@ class Detector:
                 continue
             in_seed = other.stamp > seed.m[other.entry]
             if in_seed or other.stamp > ascend.m[other.entry + 1]:
-                mine = Access(ac.entry, ac.counter, site, who, writes, r.shape)
+                mine = Access(ac.entry, ac.counter, site, who, writes, r.shape, r.word)
                 self._report(Conflict(other, mine, in_seed, ac, seed, ascend, r.shadow.allocation))
 
     def _earlier(self, r: Record, writes: bool, cached: int | None) -> Iterator[Access]:

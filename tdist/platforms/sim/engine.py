@@ -26,6 +26,7 @@ from tdist.platforms.sim.barriers import Barriers
 from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.hosts import Collective, Done, Free, Host, HostRequests, Malloc, Read, Request, Synchronize
+from tdist.platforms.sim.lines import LineGuard
 from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, null_allocation
 from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
 from tdist.platforms.sim.streams import HostSite, Kernel, Launch, Span, Stream, Unregister, Write
@@ -90,7 +91,8 @@ class Engine:
         self.prints: list[tuple[int, int, str]] = []
         self.space = SlotSpace()
         self.detector = Detector(self.log.add) if config.detect else None
-        self.words = SyncWords(self.log.add, self.wake, _raise, config.drained)
+        self.guard = LineGuard(self.log.add, self.detector, self.memory) if self.detector is not None else None
+        self.words = SyncWords(self.log.add, self.wake, _raise, self.guard, config.drained)
         self.barriers = Barriers(config.nranks, self.wake, self._participants, _raise, config.drained)
         self.scheduler = self._scheduler()
         self.hosts = [Host(rank, self._clocks("host", rank)) for rank in range(config.nranks)]
@@ -421,6 +423,9 @@ class Engine:
             nbytes = span.rows * span.width
             if self.detector is not None:
                 self.detector.host_write(stream, span.al, span.off, span.rows, span.stride, span.width, op.site)
+            if self.guard is not None and span.al.guards:
+                box = (span.off, span.rows, span.stride, span.width)
+                self.guard.written(stream.clocks, stream.who, span.al, *box, op.site)
             span.bytes().copy_(op.data[start : start + nbytes].view(span.rows, span.width))
             span.al.version += 1
             self.words.plain_write(span.al, span.off, span.off + (span.rows - 1) * span.stride + span.width)

@@ -21,6 +21,7 @@ import torch
 from tdist.errors import UsageError
 
 if TYPE_CHECKING:
+    from tdist.platforms.sim.lines import GuardedSpan
     from tdist.platforms.sim.words import Word
 
 ROUNDING_BYTES: Final = 16
@@ -43,7 +44,8 @@ class Allocation:
     """One piece of device memory: `[lo, hi)` in simulated addresses, as requested, not rounded.
 
     `version` counts writes (tile caches compare it). `peers` holds the same allocation of each PE, or is empty for
-    private memory. `sync` holds the synchronisation words that live here, by byte offset.
+    private memory. `sync` holds the synchronisation words that live here, by byte offset; `guards` the pieces of it
+    that lie in lines which signals write back.
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class Allocation:
         "_views",
         "_words",
         "freed",
+        "guards",
         "hi",
         "lo",
         "name",
@@ -74,6 +77,7 @@ class Allocation:
         self.freed = False
         self.peers: tuple[Allocation, ...] = ()
         self.sync: dict[int, Word] = {}
+        self.guards: list[GuardedSpan] = []
         self.slack: torch.Tensor | None = None
         self._bytes = storage
         self._views: dict[torch.dtype, torch.Tensor] = {}
@@ -244,6 +248,12 @@ class AddressSpace:
             return None
         found = self._by_start[self._starts[at]]
         return found if address <= found.hi else None
+
+    def between(self, lo: int, hi: int) -> list[Allocation]:
+        """Allocations with bytes in `[lo, hi)`."""
+        first = max(bisect.bisect_right(self._starts, lo) - 1, 0)
+        near = (self._by_start[start] for start in self._starts[first : bisect.bisect_left(self._starts, hi)])
+        return [al for al in near if al.hi > lo]
 
     def rank_of(self, address: int) -> int | None:
         """Whose heap or private memory `address` would lie in, allocated or not."""

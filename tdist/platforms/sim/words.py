@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tdist.findings import Party, Severity, make
 from tdist.platforms.sim.atomics import read_modify_write, wrap
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tdist.findings import Finding
     from tdist.platforms.sim.agents import Agent
     from tdist.platforms.sim.codegen.site import Site
+    from tdist.platforms.sim.lines import GuardedSpan, LineGuard
     from tdist.platforms.sim.race_report import Who
 
 ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
@@ -63,6 +64,7 @@ class Word:
         "adds",
         "al",
         "clock",
+        "guards",
         "held",
         "held_local",
         "index",
@@ -101,6 +103,12 @@ class Word:
         self.waiters: list[Waiter] = []
         self.last: tuple[Who, Site, int] | None = None
         self.signal = False
+        self.guards: list[GuardedSpan] | None = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a signal or a waiter gave it its width; after a plain write it may get another."""
+        return bool(self.waiters or self.sets or self.adds)
 
     @property
     def address(self) -> int:
@@ -200,6 +208,8 @@ class SyncWords:
     Args:
         report: takes findings.
         wake: makes a blocked agent runnable.
+        stop: ends the run with a finding.
+        guard: watches the lines that SETs write back; None without detection.
         drained: every release drains (the pipe ordering of barrier mode).
     """
 
@@ -207,13 +217,18 @@ class SyncWords:
         self,
         report: Callable[[Finding], object],
         wake: Callable[[Agent], None],
+        stop: Callable[[Finding], NoReturn],
+        guard: LineGuard | None,
         drained: bool = False,
     ) -> None:
+        self.guard = guard
         self.report = report
         self.wake = wake
+        self.stop = stop
         self.drained = drained
         self.lines: dict[int, dict[int, Word]] = {}
         self.changes = 0
+        self._noted: set[tuple[int, int]] = set()
 
     def at(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
         """The word at `off`, its value up to date."""
@@ -225,11 +240,14 @@ class SyncWords:
 
     def drop(self, al: Allocation) -> None:
         """The allocation is gone."""
-        for word in al.sync.values():
-            line = self.lines.get(word.address // LINE_BYTES)
-            if line is not None:
-                line.pop(word.address, None)
-        al.sync.clear()
+        for word in list(al.sync.values()):
+            self._drop_word(word)
+
+    def _drop_word(self, word: Word) -> None:
+        del word.al.sync[word.off]
+        line = self.lines.get(word.address // LINE_BYTES)
+        if line is not None:
+            line.pop(word.address, None)
 
     def plain_write(self, al: Allocation, lo: int, hi: int) -> None:
         """A plain or host write has changed bytes `[lo, hi)`: the words there release nothing; waiters look again."""
@@ -337,6 +355,8 @@ class SyncWords:
     def _signal_clocks(self, ag: Agent, clocks: AgentClocks, word: Word, after: int, add: bool, site: Site) -> None:
         record = Record(clocks.slot, clocks.counter, ag.who, site, after)
         self._check_write(clocks, word, record, is_set=not add)
+        if not add and self.guard is not None:
+            self.guard.signalled(clocks, word, record)
         ag.access_word(word.al, word.off, word.width, True, None, site)
         released = clocks.release(add or self.drained, site)
         changed = after != word.value
@@ -431,12 +451,22 @@ class SyncWords:
         for other in line.values():
             if other is word:
                 continue
-            records = [*other.sets.values(), *other.adds.values()] if is_set else list(other.sets.values())
-            for earlier in records:
-                if not knows(clocks, earlier):
-                    self._line_sharing(other, earlier, word, record, Severity.ERROR)
-                elif earlier.slot != record.slot:
-                    self._line_sharing(other, earlier, word, record, Severity.NOTE)
+            against = (other.sets, other.adds) if is_set else (other.sets,)
+            lost = [r for records in against for r in records.values() if not knows(clocks, r)]
+            for earlier in lost:
+                self._line_sharing(other, earlier, word, record, Severity.ERROR)
+            if not lost and (word.signal or other.signal):
+                self._note_line(other, word, record)
+
+    def _note_line(self, other: Word, word: Word, record: Record) -> None:
+        """Two writers of one line, once for a pair of words."""
+        pair = (min(other.address, word.address), max(other.address, word.address))
+        if pair in self._noted:
+            return
+        earlier = next((r for r in (*other.sets.values(), *other.adds.values()) if r.slot != record.slot), None)
+        if earlier is not None:
+            self._noted.add(pair)
+            self._line_sharing(other, earlier, word, record, Severity.NOTE)
 
     def _concurrent_set(self, word: Word, first: Record, second: Record) -> None:
         parties = [word_party(r.who, r.site, word, f"wrote {r.value}") for r in (first, second)]
@@ -480,28 +510,29 @@ class SyncWords:
     def _new(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
         for near, other in list(al.sync.items()):
             if near < off + width and off < near + other.width:
-                self._width_mismatch(ag, other, off, width, site)
-                del al.sync[near]
+                if other.in_use:
+                    self._width_mismatch(ag, other, off, width, site)
+                self._drop_word(other)
         word = al.sync[off] = Word(al, off, width)
         self.lines.setdefault(word.address // LINE_BYTES, {})[word.address] = word
         return word
 
-    def _width_mismatch(self, ag: Agent, other: Word, off: int, width: int, site: Site) -> None:
+    def _width_mismatch(self, ag: Agent, other: Word, off: int, width: int, site: Site) -> NoReturn:
+        """Ends the run: what the narrower word then holds is nobody's meaning."""
         who = ag.who
         where = f"bytes {off}…{off + width - 1} on rank {other.al.rank}"
         label = other.al.label
         parties = [Party(who.rank, who.launch, who.program, who.core, site.file, site.line, site.op, label, where)]
         if other.last is not None:
             parties.insert(0, word_party(other.last[0], other.last[1], other))
-        self.report(
-            make(
-                "width-mismatch",
-                parties,
-                expected=f"words of {8 * other.width} bits, at byte {other.off}",
-                got=f"{8 * width} bits at byte {off}",
-                op=site.op,
-                tensor=label,
-                width_bits=8 * width,
-                word_bits=8 * other.width,
-            )
+        finding = make(
+            "width-mismatch",
+            parties,
+            expected=f"words of {8 * other.width} bits, at byte {other.off}",
+            got=f"{8 * width} bits at byte {off}",
+            op=site.op,
+            tensor=label,
+            width_bits=8 * width,
+            word_bits=8 * other.width,
         )
+        self.stop(finding)

@@ -1,0 +1,146 @@
+"""64-byte lines that a signal SET or `_p` writes back, against plain writes to their other bytes.
+
+The write-back of a line can undo any unordered write to other bytes of it. Words see to each other (`words.py`); here
+are stores and host writes: those that came before a SET are asked from the race detector, those that come after are
+checked when they happen. Own stores are in program order.
+
+Source: ordering.md, "Signals"; ascend-facts.md 4.3 (64-byte rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tdist.findings import Finding, Party, Severity, make
+from tdist.platforms.sim.clocks import AgentClocks
+from tdist.platforms.sim.memory import LINE_BYTES, AddressSpace, Allocation
+
+if TYPE_CHECKING:
+    from tdist.platforms.sim.detector import Detector
+    from tdist.platforms.sim.words import Record, Word
+
+
+@dataclass(slots=True)
+class GuardedSpan:
+    """Bytes `[lo, hi)` of `al` that lie in the line of `word`; `near` are the detector's records there."""
+
+    al: Allocation
+    lo: int
+    hi: int
+    word: Word
+    generation: Any = None
+    near: list[Any] = field(default_factory=list)
+
+    def hit_by(self, off: int, rows: int, stride: int, width: int) -> bool:
+        """Whether a box touches the line but not the word itself (that would be a race)."""
+        word_lo = self.word.address - self.al.lo
+        return _meets(off, rows, stride, width, self.lo, self.hi) and not _meets(
+            off, rows, stride, width, word_lo, word_lo + self.word.width
+        )
+
+
+def _meets(off: int, rows: int, stride: int, width: int, lo: int, hi: int) -> bool:
+    """Whether `rows` runs of `width` bytes from `off`, `stride` apart, touch `[lo, hi)`."""
+    if stride < 0:
+        off, stride = off + (rows - 1) * stride, -stride
+    if rows == 1 or stride == 0:
+        return off < hi and off + width > lo
+    first = max(0, (lo - off - width) // stride + 1)
+    return first < rows and off + first * stride < hi
+
+
+class LineGuard:
+    """Finds plain writes that a signal's write-back can undo.
+
+    Args:
+        report: takes findings.
+        detector: knows earlier plain writes.
+        memory: knows which allocations a line reaches into.
+    """
+
+    def __init__(self, report: Callable[[Finding], object], detector: Detector, memory: AddressSpace) -> None:
+        self.report = report
+        self.detector = detector
+        self.memory = memory
+
+    def signalled(self, clocks: AgentClocks, word: Word, record: Record) -> None:
+        """A SET of `word`: check the plain writes before it, and watch its line from now on."""
+        if word.guards is None:
+            word.guards = self._watch(word)
+        for span in word.guards:
+            for access in self._writes_near(span):
+                slot = access.entry // 2
+                if slot != clocks.slot and not _knows(clocks, slot, access.stamp):
+                    self._report(word, record, access.who, access.site, span, first_plain=True)
+
+    def written(
+        self, clocks: AgentClocks, who: Any, al: Allocation, off: int, rows: int, stride: int, width: int, site: Any
+    ) -> None:
+        """A plain write of a box to an allocation with watched lines."""
+        for span in al.guards:
+            if not span.hit_by(off, rows, stride, width):
+                continue
+            for record in span.word.sets.values():
+                if record.slot != clocks.slot and not _knows(clocks, record.slot, record.stamp):
+                    self._report(span.word, record, who, site, span, first_plain=False)
+
+    def _watch(self, word: Word) -> list[GuardedSpan]:
+        start = word.address // LINE_BYTES * LINE_BYTES
+        spans = []
+        for al in self.memory.between(start, start + LINE_BYTES):
+            span = GuardedSpan(al, max(start, al.lo) - al.lo, min(start + LINE_BYTES, al.hi) - al.lo, word)
+            al.guards.append(span)
+            spans.append(span)
+        return spans
+
+    def _writes_near(self, span: GuardedSpan) -> list[Any]:
+        generation = self.detector.generation(span.al)
+        if generation != span.generation:
+            span.generation = generation
+            records = self.detector.plain_records(span.al, span.lo, span.hi)
+            word_lo, word_hi = span.word.address, span.word.address + span.word.width
+            span.near = [r for r in records if not _shape_meets(r.shape, word_lo, word_hi)]
+        return [access for record in span.near for access in record.writes()]
+
+    def _report(self, word: Word, record: Record, who: Any, site: Any, span: GuardedSpan, first_plain: bool) -> None:
+        signal = _party(record.who, record.site, word.al.label, f"element {word.index} (byte {word.off})")
+        plain = _party(who, site, span.al.label, "other bytes of its 64-byte line")
+        self.report(
+            make(
+                "line-sharing",
+                [plain, signal] if first_plain else [signal, plain],
+                severity=Severity.ERROR,
+                expected=f"no other write in the 64-byte line of {word.place()}",
+                got="an unordered write to other bytes of the line, which the signal's write-back can undo",
+                tensor=word.al.label,
+                profile="seed",
+            )
+        )
+
+
+def _knows(clocks: AgentClocks, slot: int, stamp: int) -> bool:
+    known = clocks.W.m
+    return 2 * slot < len(known) and known[2 * slot] >= stamp
+
+
+def _shape_meets(shape: Any, lo: int, hi: int) -> bool:
+    """Whether a record's bytes (a box, or sorted runs) touch `[lo, hi)`."""
+    if hasattr(shape, "rows"):
+        return _meets(shape.lo, shape.rows, shape.stride, shape.width, lo, hi)
+    return bool(((shape.starts < hi) & (shape.ends > lo)).any())
+
+
+def _party(who: Any, site: Any, tensor: str, where: str) -> Party:
+    return Party(
+        who.rank,
+        who.launch,
+        who.program,
+        who.core,
+        getattr(site, "file", None),
+        getattr(site, "line", None),
+        getattr(site, "op", "write"),
+        tensor,
+        where,
+    )
