@@ -30,7 +30,10 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One remembered or present access: the clock entry and stamp of its agent, its source operation, its bytes."""
+    """One remembered or present access: the clock entry and stamp of its agent, its source operation, its bytes.
+
+    `word` is the width of synchronisation words and atomics, 0 for plain accesses.
+    """
 
     entry: int
     stamp: int
@@ -38,6 +41,7 @@ class Access:
     who: Who
     writes: bool
     shape: Shape
+    word: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +153,43 @@ def _hidden_alias(conflict: Conflict) -> _Edge:
 
 def _seed_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
     first, second = conflict.first, conflict.second
-    waited = not second.writes and _covers(conflict.clocks.W, first.entry, first.stamp)
-    if waited:
-        return _no_token(conflict)
     seen = _entry(conflict.seed, first.entry)
     got = _last_seen(first, releaser, seen)
+    if first.who.program is None or second.who.program is None:
+        return _host_edge(first, second, got)
+    if first.word or second.word:
+        return _word_edge(first, second, got)
+    if not second.writes and _covers(conflict.clocks.W, first.entry, first.stamp):
+        return _no_token(conflict)
     if releaser is not None and releaser.counter <= first.stamp:
-        return _not_released(first, second, got)
+        return _not_released(first, second, seen, got)
     return _not_acquired(first, second, got)
+
+
+def _host_edge(first: Access, second: Access, got: str) -> _Edge:
+    why = (
+        f"a rank's stream and host are ordered after that rank's own launches only, so nothing orders {second.who} "
+        f"after {first.who}"
+    )
+    if first.who.rank == second.who.rank:
+        why = f"{second.who} is not ordered after {first.who}"
+    cure = f"synchronise rank {first.who.rank}, then a host barrier, then the {_name(second)} on rank {second.who.rank}"
+    return _Edge("race", why, got, cure)
+
+
+def _word_edge(first: Access, second: Access, got: str) -> _Edge:
+    plain, word = (second, first) if first.word else (first, second)
+    if plain.word:
+        why = (
+            f"the two touch the same bytes as words of different width or place ({first.word} and {second.word} bytes)"
+        )
+        return _Edge("race", why, got, "use one dtype and one slot layout for the signal on both sides")
+    why = (
+        f"the {_name(plain)} is a plain access to a synchronisation word: only signal operations and waits on one word "
+        f"may be concurrent, and nothing orders it against the {_name(word)}"
+    )
+    cure = f"make the {_name(plain)} a notify or a wait, or put a barrier between it and the {_name(word)}"
+    return _Edge("race", why, got, cure)
 
 
 def _no_token(conflict: Conflict) -> _Edge:
@@ -169,13 +202,15 @@ def _no_token(conflict: Conflict) -> _Edge:
     return _Edge("race", why, "the wait was made, its token is not consumed here", cure)
 
 
-def _not_released(first: Access, second: Access, got: str) -> _Edge:
-    if first.writes:
-        why = f"{first.who} has released nothing since its {_name(first)}: no wait of {second.who} can order it"
-        cure = f"move the notify after the {_name(first)}, or add one there, and wait for it before the {_name(second)}"
+def _not_released(first: Access, second: Access, seen: int, got: str) -> _Edge:
+    if not first.writes:
+        why = f"{first.who} has not told anyone so far that its {_name(first)} is over: {second.who} cannot know"
+        cure = f"release after the {_name(first)} (credit signal or barrier) and wait for it before the {_name(second)}"
         return _Edge("race", why, got, cure)
-    why = f"{first.who} has not told anyone that its {_name(first)} is over, so {second.who} cannot know"
-    cure = f"release after the {_name(first)} (credit signal or barrier) and wait for it before the {_name(second)}"
+    why = f"{first.who} has released nothing since its {_name(first)} so far: no wait of {second.who} can order it"
+    if seen > 0:
+        why = f"what {second.who} acquired was released before the {_name(first)}, and nothing was released since"
+    cure = f"put the notify after the {_name(first)}, and wait for it before the {_name(second)}"
     return _Edge("race", why, got, cure)
 
 
