@@ -49,6 +49,7 @@ class Allocation:
     """
 
     __slots__ = (
+        "__weakref__",
         "_bytes",
         "_views",
         "_words",

@@ -1,0 +1,196 @@
+"""KernelIR → SimKernel: read, run the passes, generate Python, execute its definitions once; cached by content.
+
+In memory, one `SimKernel` for each (IR, options). On disk, generated source (`source_cache.py`).
+`TDIST_DUMP_DIR` gets a copy of each source that is compiled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from xdsl.dialects.builtin import ModuleOp
+
+from tdist.frontend.kernel_ir import KernelArg, KernelIR
+from tdist.passes import DEFAULT_PIPELINE, run_pipeline, split_sub_vec
+from tdist.passes.report import CompileReport
+
+from . import access, source_cache
+from .codegen import arithmetic, reductions
+from .codegen.function import Generated, Stats, generate
+from .codegen.generator import Options
+from .codegen.ir_access import prop
+from .codegen.site import Site
+from .tiles import TileCache
+
+BARRIER_ALL = frozenset({"aclshmem_barrier_all", "aclshmemx_barrier_all"})
+BARRIER_ALL_VEC = frozenset({"aclshmemx_barrier_all_vec", "aclshmem_barrier_all_vec"})
+
+
+@dataclass(frozen=True)
+class SimOptions:
+    """How to compile.
+
+    Attributes:
+        detect: report accesses to the race detector, carry clocks.
+        fuse: let loops that only multiply adjacent tiles become one multiplication.
+    """
+
+    detect: bool = True
+    fuse: bool = True
+
+
+@dataclass
+class SimKernel:
+    """A kernel ready to run on the simulated platform.
+
+    `source` is the main core's generated Python; `second_source` the second vector core's, or None.
+    """
+
+    name: str
+    args: tuple[KernelArg, ...]
+    source: str
+    second_source: str | None
+    has_dot: bool
+    uses_barrier_all: bool
+    uses_barrier_all_vec: bool
+    uses_sub_vec: bool
+    report: CompileReport
+    sites: tuple[Site, ...]
+    stats: Stats
+    entries: tuple[Callable[..., Any], ...]
+
+    def entry(self, core: int) -> Callable[..., Any]:
+        """The generator function of a core: 0 main, 1 the second vector core.
+
+        Raises:
+            IndexError: the kernel has no such core.
+        """
+        return self.entries[core]
+
+
+@dataclass
+class _Lowered:
+    """What the passes made of a kernel, before code generation."""
+
+    main: ModuleOp
+    second: ModuleOp | None
+    report: CompileReport
+
+
+_kernels: dict[str, SimKernel] = {}
+_tiles = TileCache()
+
+
+def compile_kernel(kernel: KernelIR, options: SimOptions | None = None) -> SimKernel:
+    """Compile a kernel for the simulated platform.
+
+    Raises:
+        KernelError: the kernel uses something that cannot be compiled; names op, file and line.
+    """
+    options = options or SimOptions()
+    key = content_key(kernel, options)
+    if key not in _kernels:
+        _kernels[key] = _compile(kernel, options, key)
+    return _kernels[key]
+
+
+def content_key(kernel: KernelIR, options: SimOptions) -> str:
+    """A digest of all that generated source depends on."""
+    text = repr((kernel.name, kernel.ttir, kernel.args, options, source_cache.generator_digest()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def clear_caches() -> None:
+    """Forget compiled kernels and converted tiles (the disk cache stays)."""
+    _kernels.clear()
+    _tiles.clear()
+
+
+def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
+    from tdist.frontend.reader import read_ttir
+
+    module = read_ttir(kernel.ttir)
+    report = run_pipeline(module, DEFAULT_PIPELINE)
+    main, second = split_sub_vec(module)
+    uses = _Uses(module)
+    codegen_options = Options(options.detect, options.fuse)
+    first = _generate(main, kernel, codegen_options, key + "-0")
+    other = _generate(second, kernel, codegen_options, key + "-1") if second is not None else None
+    entry, sites = _execute(first.source, kernel.name, key + "-0")
+    entries = [entry]
+    if other is not None:
+        second_entry, second_sites = _execute(other.source, kernel.name, key + "-1")
+        entries.append(second_entry)
+        sites += second_sites
+    return SimKernel(
+        name=kernel.name,
+        args=kernel.args,
+        source=first.source,
+        second_source=other.source if other else None,
+        has_dot=uses.dot,
+        uses_barrier_all=uses.barrier_all,
+        uses_barrier_all_vec=uses.barrier_all_vec,
+        uses_sub_vec=second is not None,
+        report=report,
+        sites=tuple(dict.fromkeys(sites)),
+        stats=first.stats,
+        entries=tuple(entries),
+    )
+
+
+class _Uses:
+    """What a kernel contains that decides its launch mode."""
+
+    def __init__(self, module: ModuleOp) -> None:
+        names = [op.name for op in module.walk()]
+        symbols = {prop(op, "symbol") for op in module.walk() if op.name == "distributed.extern_call"}
+        self.dot = "tt.dot" in names
+        self.barrier_all = bool(symbols & BARRIER_ALL)
+        self.barrier_all_vec = bool(symbols & BARRIER_ALL_VEC)
+
+
+def _generate(module: ModuleOp, kernel: KernelIR, options: Options, key: str) -> Generated:
+    cached = source_cache.load(key)
+    if cached is not None:
+        return cached
+    made = generate(module, kernel, options)
+    source_cache.save(key, made)
+    return made
+
+
+def _execute(source: str, name: str, key: str) -> tuple[Callable[..., Any], list[Site]]:
+    """Run the definitions of a source; its text is known to `linecache`, so that tracebacks show it."""
+    filename = f"<tdist sim {name} {key[:12]}{key[-2:]}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    _dump(name, key, source)
+    namespace = dict(_names())
+    exec(compile(source, filename, "exec"), namespace)
+    sites = [value for value in namespace.values() if isinstance(value, Site)]
+    return namespace["kernel"], sites
+
+
+def _dump(name: str, key: str, source: str) -> None:
+    folder = os.environ.get("TDIST_DUMP_DIR")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{name}-{key[:12]}{key[-2:]}.py").write_text(source)
+
+
+@cache
+def _names() -> dict[str, Any]:
+    """The names that generated source may use."""
+    from .clocks import later
+
+    names: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan, "later": later, "TILES": _tiles}
+    for module in (arithmetic, reductions, access):
+        names |= {k: v for k, v in vars(module).items() if not k.startswith("_") and callable(v)}
+    return names | {"Site": Site}
