@@ -1,7 +1,9 @@
 """Users' import names, for the length of a scope: `triton_dist.*`, `shmem`, `triton.language.extra.cann.extension`.
 
-One finder at the head of `sys.meta_path` maps those names to this project's modules. It steps back from every name
-whose real package is installed (`provided_by` says so), and at the end of the scope the interpreter is as it was.
+A scope is what a user's module needs to be imported on any machine: besides the names, autotuned kernels can be
+defined with no device. One finder at the head of `sys.meta_path` maps those names to this project's modules. It steps
+back from every name whose real package is installed (`provided_by` says so), and at the end of the scope the
+interpreter is as it was.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from tdist.frontend.definitions import deferred_benchmarks
 
 _ALIASES: Mapping[str, str] = {
     "triton_dist.language": "tdist.language",
@@ -169,6 +173,7 @@ def _install() -> None:
     parents = _parent_attributes()
     sys.meta_path.insert(0, finder)
     _undo.callback(_restore, finder, kept, parents)
+    _undo.enter_context(deferred_benchmarks())
 
 
 def _restore(finder: _Finder, kept: Mapping[str, ModuleType], parents: list[tuple[ModuleType, str, Any]]) -> None:

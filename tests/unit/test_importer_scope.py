@@ -150,3 +150,46 @@ def test_core_counts_where_triton_has_no_ascend_back_end():
 def test_every_alias_leads_to_a_module():
     for target in importer._ALIASES.values():
         assert importlib.import_module(target).__name__ == target
+
+
+def test_an_autotuned_kernel_can_be_defined_with_no_device_and_is_benchmarked_by_the_real_driver():
+    import triton
+    from triton.runtime.driver import driver
+
+    def define():
+        configs = [triton.Config({"B": size}) for size in (16, 32)]
+        return triton.autotune(configs, key=[])(triton.jit(kernel_to_tune))
+
+    before = driver.active
+    with user_names():
+        tuned = define()
+        assert driver.active is not before
+    assert driver.active is before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.active, "_obj", RealDriver())
+        assert tuned.do_bench(lambda: 1, quantiles=(0.5,)) == ("benchmarked", 1, (0.5,))
+
+
+class RealDriver:
+    """The driver of a machine with a device."""
+
+    def get_benchmarker(self):
+        return lambda call, quantiles: ("benchmarked", call(), quantiles)
+
+
+def kernel_to_tune(x_ptr, B):
+    """A body that is never compiled."""
+
+
+def test_a_world_that_opens_during_an_import_still_restores_the_driver():
+    from triton.runtime.driver import driver
+
+    from tdist.platforms.sim.driver import sim_driver
+
+    before, names, world = driver.active, user_names(), sim_driver()
+    names.__enter__()
+    world.__enter__()
+    names.__exit__(None, None, None)
+    assert driver.active.get_current_device() == 0, "the world's driver is still the active one"
+    world.__exit__(None, None, None)
+    assert driver.active is before

@@ -21,6 +21,7 @@ from typing import Any
 from tdist.errors import UsageError
 from tdist.frontend import check_front_end
 from tdist.frontend.arguments import Bound, bind, cache_key
+from tdist.frontend.definitions import without_deferral
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.frontend.surroundings import Surroundings
 from tdist.frontend.triton_ascend import compile_source
@@ -86,7 +87,7 @@ def _install() -> None:
         check_front_end()
         raise
     with contextlib.ExitStack() as stack:
-        before: Any = driver.active
+        before = without_deferral(driver.active)
         stack.callback(driver.set_active, before)
         driver.set_active(make_driver(before))
         _patch(stack, JITFunction, "run", _run)

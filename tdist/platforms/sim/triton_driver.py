@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tdist.frontend.definitions import DeferredBenchmarks
 from tdist.platforms.base import current
 from tdist.platforms.sim.npu_utils import NPUUtils
 
@@ -79,11 +80,6 @@ def _driver_class() -> type:
 
         def get_benchmarker(self) -> Callable[..., Any]:
             """For an autotuned kernel *defined* while a world is open; it may be benchmarked after it closed."""
-            outside = self._outside
-
-            def benchmark(kernel_call: Callable[[], Any], **options: Any) -> Any:
-                return outside.get_benchmarker()(kernel_call, **options)
-
-            return benchmark
+            return DeferredBenchmarks(self._outside).get_benchmarker()
 
     return SimDriver
