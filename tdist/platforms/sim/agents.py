@@ -149,7 +149,7 @@ class Agent:
         return peer.lo + (addr - peer.peers[self.rank].lo), peer
 
     def pointer(self, addr: int, site: Site) -> Allocation:
-        """The allocation that an integer made into a pointer points to; only own memory and the heaps can be reached."""
+        """The allocation that an integer made into a pointer points to: own memory, or a symmetric heap."""
         found = self.engine.memory.lookup(addr)
         if found is None or (found.rank != self.rank and not found.symmetric):
             self._misuse(site, found, f"{addr:#x} is no address that rank {self.rank} can reach", f"{addr:#x}")

@@ -24,6 +24,7 @@ from tdist.platforms.sim import deadlock
 from tdist.platforms.sim.agents import Agent, AgentFault, AtPoll, AtWait
 from tdist.platforms.sim.barriers import Barriers
 from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock
+from tdist.platforms.sim.compiled_facts import findings_of
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.hosts import Collective, Done, Free, Host, HostRequests, Malloc, Read, Request, Synchronize
 from tdist.platforms.sim.lines import LineGuard
@@ -108,6 +109,7 @@ class Engine:
         self._current: Agent | None = None
         self._leave = False
         self._double_seen: set[Any] = set()
+        self._reported: dict[int, Kernel] = {}
         weakref.finalize(self, self.memory.close)
 
     @property
@@ -139,6 +141,7 @@ class Engine:
         self._check_running()
         if stream != 0:
             raise UsageError(f"rank {rank}: launch on stream {stream}; the simulated platform has one stream a rank")
+        self._report_compiled(rank, kernel)
         flat, bound = self._bind_args(rank, kernel, args, site)
         queue = self.streams[rank]
         cube = kernel.has_dot or kernel.uses_barrier_all
@@ -439,6 +442,15 @@ class Engine:
         if self.stopped is None:
             self.stopped = WorldStopped(f"the world has stopped: {finding.title}", tuple(self.findings))
             self._abandon()
+
+    def _report_compiled(self, rank: int, kernel: Kernel) -> None:
+        """What the compiler did to the kernel's waits; once for a kernel."""
+        report = getattr(kernel, "report", None)
+        if report is None or id(kernel) in self._reported:
+            return
+        self._reported[id(kernel)] = kernel
+        for finding in findings_of(report, rank):
+            self.log.add(finding)
 
     def check_double_effect(self, ag: Agent, site: Any) -> None:
         """An effect that is not idempotent, outside a gate, in a kernel that uses `sub_vec_id()`."""
