@@ -100,7 +100,7 @@ PLATFORM = _declare(
 CACHE_DIR = _declare(
     "TDIST_CACHE_DIR",
     directory,
-    Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tdist",
+    Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"), "tdist"),
     "an absolute directory",
     "Where compiled kernels are kept between runs.",
 )

@@ -74,7 +74,7 @@ def _reason(error: Any) -> str:
 
 
 def mlir_diagnostics(module: Any) -> str:
-    """What MLIR's verifier prints about `module`, without taking it from the user's terminal twice."""
+    """What MLIR's verifier says about `module`: it only prints, so its text is caught on its way to stderr."""
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as sink:

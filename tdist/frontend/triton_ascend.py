@@ -87,6 +87,7 @@ def _ttir(fn: Any, types: dict[str, str], constants: dict[str, Any]) -> str:
 
     backend, options = _backend()
     context = ir.context()
+    context.disable_multithreading()  # its threads would not survive a fork of this process
     ir.load_dialects(context)
     source = ASTSource(fn=fn, signature=types, constants=constants)
     try:
@@ -94,8 +95,6 @@ def _ttir(fn: Any, types: dict[str, str], constants: dict[str, Any]) -> str:
             module = source.make_ir(options, backend.get_codegen_implementation(), backend.get_module_map(), context)
     except CompilationError as error:
         raise kernel_error(fn, error) from None
-    finally:
-        context.disable_multithreading()  # its threads would not survive a fork of this process
     _inline(fn, module, context)
     return str(module)
 

@@ -292,3 +292,27 @@ def test_check_of_the_front_end_can_be_run(capsys):
         runpy.run_module("tdist.frontend", run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("front end: triton-ascend 3.2.0 (")
+
+
+def scalar_of_a_tensor(value, _builder=None):
+    """A builtin with a mistake: an elementwise op with a tensor operand and a scalar result."""
+    handle = _builder.create_extern_elementwise("l", "", "s", [value.handle], tl.int32.to_ir(_builder), False)
+    return tl.tensor(handle, tl.int32)
+
+
+scalar_of_a_tensor.__triton_builtin__ = True
+
+
+@triton.jit
+def unverifiable_kernel(p):
+    tl.store(p, scalar_of_a_tensor(tl.arange(0, 4)))
+
+
+def test_ir_that_does_not_verify_is_told_in_mlirs_words(capfd):
+    with pytest.raises(KernelError) as caught:
+        compile_source(unverifiable_kernel, {"p": "*i32"}, {})
+    head, *detail = str(caught.value).splitlines()
+    assert head == "kernel `unverifiable_kernel`: Triton's IR of it does not verify."
+    assert "test_frontend_source.py" in detail[0] and "'tt.extern_elementwise' op" in detail[0]
+    print("still there", file=sys.stderr)
+    assert capfd.readouterr().err.endswith("still there\n"), "stderr is the user's again"
