@@ -216,7 +216,7 @@ class SymmAtOp(IRDLOperation):
     def parse(cls, parser: Parser) -> SymmAtOp:
         address = parser.parse_unresolved_operand()
         parser.parse_punctuation(",")
-        rank = parser.parse_operand()
+        rank = parser.resolve_operand(parser.parse_unresolved_operand(), i32)
         parser.parse_optional_punctuation(",")  # upstream's format prints a comma here
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")

@@ -31,12 +31,31 @@ needs_adapter = pytest.mark.skipif(
 )
 
 
-def adapter_generic(text: str, *flags: str) -> str:
+def adapter_generic(text: str) -> str:
     """What the vendor's tool makes of `text`, in generic form with locations."""
-    command = [str(adapter()), "--mlir-print-op-generic", "--mlir-print-debuginfo", *flags]
+    command = [str(adapter()), "--mlir-print-op-generic", "--mlir-print-debuginfo"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[:2000]
     return done.stdout
+
+
+def mlir_passes(text: str, names: list[str], folder: Path) -> str:
+    """What MLIR's own passes make of `text`, through Triton's library."""
+    from triton._C.libtriton import ir, passes
+
+    context = ir.context()
+    ir.load_dialects(context)
+    path = folder / "input.ttir"
+    path.write_text(text, encoding="utf-8")
+    module = ir.parse_mlir_module(str(path), context)
+    module.context = context  # the module does not keep it alive
+    manager = ir.pass_manager(context)
+    for name in names:
+        getattr(passes.common, f"add_{name}")(manager)
+    manager.run(module)
+    printed = str(module)
+    context.disable_multithreading()
+    return printed
 
 
 def parse(text: str) -> ModuleOp:
