@@ -83,7 +83,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each mode that marker or option ask for."""
     if "ranks" not in metafunc.fixturenames:
         return
-    settings = _settings(metafunc.config, metafunc.definition)
+    try:
+        settings = _settings(metafunc.config, metafunc.definition)
+    except pytest.UsageError as error:
+        pytest.fail(str(error), pytrace=False)
     modes = ("fine", "barrier") if settings["sync"] == "both" else (settings["sync"],)
     metafunc.parametrize("ranks", modes, indirect=True)
 
