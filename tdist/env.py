@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from tdist.errors import UsageError
 
 T = TypeVar("T")
+D = TypeVar("D")
 REGISTRY: dict[str, Variable[Any]] = {}
 
 
@@ -39,8 +40,8 @@ class Variable(Generic[T]):
             raise UsageError(f"{self.name} must be {self.expects}, got {text!r}") from None
 
 
-def _declare(name: str, parse: Callable[[str], T], default: T, expects: str, help: str) -> Variable[T]:
-    variable = Variable(name, parse, default, expects, help)
+def _declare(name: str, parse: Callable[[str], T], default: T | D, expects: str, help: str) -> Variable[T | D]:
+    variable: Variable[T | D] = Variable(name, parse, default, expects, help)
     REGISTRY[name] = variable
     return variable
 
@@ -111,3 +112,7 @@ WATCHDOG_SECONDS = _declare(
     "a number of seconds above 0",
     "How long any wait of tdist's own may go without progress before it gives up with a report.",
 )
+DUMP_DIR = _declare(
+    "TDIST_DUMP_DIR", directory, None, "an absolute directory", "Gets a copy of the Python source of each kernel."
+)
+NO_CACHE = _declare("TDIST_NO_CACHE", flag, False, "1 or 0", "Turns the cache of compiled kernels off.")
