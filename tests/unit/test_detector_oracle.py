@@ -156,6 +156,7 @@ class Pair:
         call = agent.wr if writes else (agent.rd_cached if cached else agent.rd)
         if writes:
             self._check(a, Made(0, a, True, touched), lambda: call(mem, *box, site))
+            self.known[a].R = self.known[a].W
         else:
             self._check(a, Made(0, a, False, touched), lambda: call(mem, *box, clk and clk[0], site), clk, cached)
 
@@ -169,6 +170,7 @@ class Pair:
             self._check(a, Made(0, a, False, touched), call, clk, cached=True)
         else:
             self._check(a, Made(0, a, True, touched), lambda: agent.wr_lanes(mem, array, width, site))
+            self.known[a].R = self.known[a].W
 
     def atomics(self, a: int, first: int, count: int, width: int) -> None:
         agent, site = self.agent(a), self.site("atomic")
@@ -283,7 +285,7 @@ def drive(pair: Pair, operations: list[tuple]) -> None:
 
 @pytest.mark.parametrize("slots", [1, 64], ids=["vectors-that-grow", "vectors-that-fit"])
 @pytest.mark.parametrize("heals", [False, True], ids=["goes-on-after-a-race", "heals-after-a-race"])
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(operations=st.lists(st.one_of(accesses, sends, sends, others), min_size=6, max_size=50))
 def test_detector_reports_exactly_the_true_races(slots: int, heals: bool, operations: list[tuple]) -> None:
     drive(Pair(slots, heals), operations)
@@ -329,7 +331,7 @@ class Dice:
         return [self.random.randrange(MEMORY_BYTES - 8) for _ in range(self.random.randint(1, 5))]
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(10))
 def test_detector_is_exact_where_most_accesses_are_ordered(seed: int) -> None:
     """Long runs in which races are the exception, so that each is decided by one edge."""
     races = 0

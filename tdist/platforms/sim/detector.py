@@ -154,11 +154,12 @@ class Detector:
     def bind(self, agent: Any) -> None:
         """Install the recording methods on `agent`, after its clocks started: it has `clocks` and `who`.
 
-        Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them, `access_word(al, off, width, writes, clk,
-        site)` and `access_atomics(al, offs, width, site)`. Word accesses of one address and width never race with each
-        other here (unordered SETs are another finding). They are ordered by W, or by `clk` if one is given: those that
-        write cannot move, and two waits are never exchanged. Call `access_word` before the acquire or release of the
-        same operation: it is ordered by what was known before, and covered by its own release.
+        Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them; the two stores have a Write effect and
+        raise R to W. Also `access_word(al, off, width, writes, clk, site)` and `access_atomics(al, offs, width, site)`,
+        whose effects are the caller's. Word accesses of one address and width never race with each other here
+        (unordered SETs are another finding). They are ordered by W, or by `clk` if one is given: those that write
+        cannot move, and two waits are never exchanged. Call `access_word` before the acquire or release of the same
+        operation: it is ordered by what was known before, and covered by its own release.
         """
         self._clocks[agent.clocks.entry] = agent.clocks
         who = agent.who
@@ -260,6 +261,7 @@ class Detector:
             r.wc = ac.counter
             r.ws = site
             r.ww = who
+            ac.R = known
 
         return wr
 
@@ -286,6 +288,7 @@ class Detector:
             if r.wc and r.we != ac.entry:
                 r.prev = r.last_write()
             r.we, r.wc, r.ws, r.ww = ac.entry, ac.counter, site, who
+            ac.effect()
 
         return wr_lanes
 
