@@ -340,7 +340,8 @@ def ag_gemm(context: AgGemmContext, a: torch.Tensor, b: torch.Tensor, *, fence: 
     context.next_round += context.rounds
     if context.next_round >= 2**31:
         raise UsageError("this ag_gemm context has used up its int32 round numbers: close it and make a new one")
-    ag_gemm_fine_kernel[grid](a, b, c, context.buffer, context.ready, context.credit, first_round, *sizes, **meta)
+    signals = (context.ready, context.credit)
+    ag_gemm_fine_kernel[grid](a, b, c, context.buffer, *signals, first_round, *sizes, **meta, FENCE=fence)
     return c
 
 

@@ -1,7 +1,8 @@
 """All-gather by push: every rank stores its shard, tile by tile, into the symmetric buffers of all ranks.
 
-Shapes: `R` ranks; `E` elements in the gathered tensor; `S = ceil(E / R)` elements in a shard at most (the last ranks
-may hold fewer or none); `T = max(1, ceil(S / BLOCK))` tiles a shard. Empty tiles are signalled like full ones.
+Shapes: `R` ranks; the gathered tensor has `M` rows of `N` elements, `E = M N`; a shard has at most `ceil(M / R)` rows
+(the last ranks may hold fewer or none), that is `S` elements; `T = max(1, ceil(S / BLOCK))` tiles a shard. Empty tiles are
+signalled like full ones.
 
 Two forms, chosen when the context is made:
 
@@ -140,7 +141,8 @@ class AllGatherContext:
     """
 
     runtime: RankRuntime
-    total_elems: int
+    rows: int
+    row_elems: int
     dtype: torch.dtype
     sync: str
     block_elems: int
@@ -152,7 +154,8 @@ class AllGatherContext:
 
     @property
     def shard_elems(self) -> int:
-        return shard_rows(self.total_elems, self.runtime.nranks)
+        """Elements of a full shard; the stride between shards in the buffer and in the output."""
+        return shard_rows(self.rows, self.runtime.nranks) * self.row_elems
 
     def close(self) -> None:
         """Free the workspace (collective).
@@ -167,14 +170,15 @@ class AllGatherContext:
 
 def create_context(
     runtime: RankRuntime,
-    total_elems: int,
+    rows: int,
+    row_elems: int,
     dtype: torch.dtype,
     *,
     sync: str = "fine",
     block_elems: int = 1024,
     programs: int | None = None,
 ) -> AllGatherContext:
-    """Allocate the workspace of an all-gather of `total_elems` elements (collective).
+    """Allocate the workspace of an all-gather of `rows` rows of `row_elems` elements (collective).
 
     Args:
         sync: "fine" (a signal for each tile) or "barrier" (barriers over all ranks).
@@ -184,14 +188,14 @@ def create_context(
     if sync not in ("fine", "barrier"):
         raise UsageError(f"all_gather has no sync form {sync!r}; it has: fine, barrier")
     nranks = runtime.nranks
-    shard = shard_rows(total_elems, nranks)
+    shard = shard_rows(rows, nranks) * row_elems
     tiles = max(1, -(-shard // block_elems))
     halves = 2 if sync == "fine" else 1
     check_addressable("the all_gather workspace", halves * nranks * shard)
     if programs is None:
         programs = min(runtime.vector_cores, nranks * tiles)
     buffer = ash.aclshmem_create_tensor((halves, nranks, shard), dtype=dtype, device_id=runtime.rank)
-    context = AllGatherContext(runtime, total_elems, dtype, sync, block_elems, programs, buffer)
+    context = AllGatherContext(runtime, rows, row_elems, dtype, sync, block_elems, programs, buffer)
     context.allocations.append(buffer)
     if sync == "fine":
         slots, context.ready = allocate_slots(halves * nranks * tiles, torch.int32, runtime.rank)
@@ -203,17 +207,12 @@ def create_context(
 def all_gather(context: AllGatherContext, x: torch.Tensor, *, fence: bool = True) -> torch.Tensor:
     """Queue one all-gather of this rank's shard `x`; may be called again on the same context at once.
 
-    Shape: x [rows of this rank's shard], result [E].
+    Shape: x [rows of this rank's shard, N], result [M, N].
     Ordering: returns before the launch has run; the result is ready after a synchronise.
     """
-    shard = rows_of(context.runtime.rank, context.total_elems, context.runtime.nranks)
-    if x.numel() != shard or x.dtype != context.dtype:
-        raise UsageError(
-            f"all_gather on rank {context.runtime.rank} takes a shard of {shard} elements of {context.dtype}, "
-            f"got {x.numel()} of {x.dtype}"
-        )
-    out = torch.empty(context.total_elems, dtype=x.dtype, device=x.device)
-    sizes = (context.shard_elems, context.total_elems)
+    _check_shard(context, x)
+    out = torch.empty((context.rows, context.row_elems), dtype=x.dtype, device=x.device)
+    sizes = (context.shard_elems, out.numel())
     grid = (context.programs,)
     if context.sync == "barrier":
         all_gather_barrier_kernel[grid](x, out, context.buffer, *sizes, BLOCK=context.block_elems, FENCE=fence)
@@ -232,3 +231,13 @@ def all_gather(context: AllGatherContext, x: torch.Tensor, *, fence: bool = True
         FENCE=fence,
     )
     return out
+
+
+def _check_shard(context: AllGatherContext, x: torch.Tensor) -> None:
+    runtime = context.runtime
+    shape = (rows_of(runtime.rank, context.rows, runtime.nranks), context.row_elems)
+    if tuple(x.shape) != shape or x.dtype != context.dtype or not x.is_contiguous():
+        raise UsageError(
+            f"all_gather on rank {runtime.rank} takes a shard of shape {shape}, {context.dtype}, contiguous; "
+            f"got {tuple(x.shape)}, {x.dtype}"
+        )
