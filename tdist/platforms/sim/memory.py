@@ -100,7 +100,9 @@ class Allocation:
         found = self._views.get(dtype)
         if found is None:
             whole_bytes = len(self) // dtype.itemsize * dtype.itemsize
-            found = self._views[dtype] = self._bytes[:whole_bytes].view(dtype)
+            # A storage of its own: `as_strided` counts offsets from the storage's start, and stops at its end.
+            own = torch.from_numpy(self._bytes[:whole_bytes].numpy())
+            found = self._views[dtype] = own.view(dtype)
         return found
 
     def words(self, nbytes: int) -> memoryview:
@@ -111,6 +113,11 @@ class Allocation:
             raw = memoryview(self._bytes[:whole_bytes].numpy())  # pyright: ignore[reportArgumentType]
             found = self._words[nbytes] = raw.cast(_WORD_FORMATS[nbytes])
         return found
+
+
+def _jitter_bytes(rank: int) -> int:
+    """Keeps bases off an arithmetic progression, which pointer arithmetic over ranks could hit."""
+    return (1 + (5 * rank * rank + 3 * rank) % 251) * _BASE_STEP
 
 
 def null_allocation(rank: int) -> Allocation:
@@ -186,13 +193,13 @@ class RankMemory:
     def __init__(self, rank: int, heap_bytes: int) -> None:
         self.rank = rank
         self.heap_bytes = heap_bytes
-        self.base = _HEAP_BASE + rank * _RANK_SPAN + (1 + rank * 7 % 61) * _BASE_STEP
+        self.base = _HEAP_BASE + rank * _RANK_SPAN + _jitter_bytes(rank)
         mapped_bytes = max(round_up(heap_bytes, mmap.PAGESIZE), mmap.PAGESIZE)
         self.fd = os.memfd_create(f"tdist-heap-{rank}", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, mapped_bytes)
         self._map = mmap.mmap(self.fd, mapped_bytes)
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
-        self._next_private = _PRIVATE_BASE + rank * _RANK_SPAN + (1 + rank * 11 % 53) * _BASE_STEP
+        self._next_private = _PRIVATE_BASE + rank * _RANK_SPAN + _jitter_bytes(rank + 7)
 
     def allocation(self, block: Block, name: str | None, poison: int) -> Allocation:
         """The rank's view of `block`, poisoned, with canaries in what rounding left over."""
