@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import (
 _ALIAS = re.compile(r"(#loc\d*) = loc\((.*)\)\s*")
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?: to .*)?')
 _NAMED = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\((.*)\))?')
+_ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
 _UNKNOWN = UnknownLoc()
 _LOCATION_START = re.compile(r'(?:#loc|unknown\)|"|callsite\(|fused)')
 
@@ -62,10 +63,18 @@ class Locations:
             parts = _items(text[text.index("[") + 1 : text.rindex("]")])
             return FusedLoc(ArrayAttr([self.get(part) for part in parts]), NoneAttr())
         if (match := _FILE.fullmatch(text)) is not None:
-            return FileLineColLoc(StringAttr(match[1]), IntAttr(int(match[2])), IntAttr(int(match[3])))
+            return FileLineColLoc(StringAttr(_unescape(match[1])), IntAttr(int(match[2])), IntAttr(int(match[3])))
         if (match := _NAMED.fullmatch(text)) is not None:
-            return NameLoc(StringAttr(match[1]), self.get(match[2]) if match[2] else NoneAttr())
+            return NameLoc(StringAttr(_unescape(match[1])), self.get(match[2]) if match[2] else NoneAttr())
         return _UNKNOWN
+
+
+def _unescape(text: str) -> str:
+    """The string that MLIR printed as `text`: it writes bytes that are not printable ASCII as `\\C3`."""
+    if "\\" not in text:
+        return text
+    raw = _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else m[2], text.encode())
+    return raw.decode(errors="replace")
 
 
 def _halves(text: str) -> tuple[str, str]:

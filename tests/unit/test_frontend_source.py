@@ -15,6 +15,8 @@ from triton.compiler import code_generator
 import tdist.language as dl
 from tdist.errors import KernelError, UsageError
 from tdist.frontend import KernelArg, compile_source
+from tdist.frontend.reader import read_ttir
+from tdist.ir.location import loc_of
 
 WIDTH: tl.constexpr = 20
 OFFSET = tl.constexpr(11)
@@ -192,6 +194,8 @@ def test_names_and_paths_need_not_be_ascii(tmp_path):
     signature = {"zeiger": "*i32", "länge": "i32"}
     ir = compile_source(module.größe, signature, {"B": 16})
     assert (ir.name, ir.args[1].name) == ("größe", "länge")
+    (store,) = [op for op in read_ttir(ir.ttir).walk() if op.name == "tt.store"]
+    assert str(loc_of(store)) == f"{path}:10"
     with pytest.raises(KernelError) as caught:
         compile_source(module.fehler, signature, {"B": 16})
     assert str(caught.value).startswith(f"{path}:14:4: in kernel `fehler`: symm_at: `ptr` must be")
