@@ -313,3 +313,13 @@ def test_bound_recorders_know_slots_given_out_later() -> None:
     early.rd(bench.al, 0, 1, 0, 8, None, LOAD)
     early.wr(bench.al, 0, 1, 0, 8, site("store", 4))
     assert bench.kinds == ["race", "race"]
+
+
+def test_gathers_link_when_one_of_them_is_written(bench: Bench) -> None:
+    """Gathers are not compared with each other; the first scatter to one of them must find the others."""
+    even, odd = np.array([0, 8, 64, 72]), np.array([4, 12, 72, 80])
+    bench.a.rd_lanes(bench.al, even, 4, None, LOAD)
+    bench.b.rd_lanes(bench.al, odd, 4, None, LOAD)
+    assert bench.detector.stats().overlaps == 0
+    bench.b.wr_lanes(bench.al, odd, 4, STORE)
+    assert bench.kinds == ["race"] and bench.detector.stats().overlaps == 2

@@ -297,6 +297,7 @@ class Dice:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.places = [self.place() for _ in range(5)]
+        self.gathers = [self.lanes() for _ in range(3)]
         self.agents = self.random.choice([2, 3, AGENTS])
 
     def place(self) -> tuple:
@@ -316,7 +317,7 @@ class Dice:
         if pick < 0.75:
             return ("send", a, r.randrange(self.agents), *(r.random() < 0.6 for _ in range(5)))
         if pick < 0.80:
-            return ("lanes", a, self.lanes(), r.choice([1, 4]), r.choice(["gather", "scatter"]), self.flag())
+            return ("lanes", a, r.choice(self.gathers), r.choice([1, 4]), r.choice(["gather", "scatter"]), self.flag())
         if pick < 0.85:
             return ("word", a, r.choice([0, 4, 8, 10]), r.choice([4, 8]), self.flag())
         if pick < 0.88:

@@ -64,22 +64,24 @@ class Record:
 
     `we, wc, ws, ww`: entry, stamp, site and agent of the last plain write (stamp 0: none).
     `prev`: the last write by another agent than `we`; only a cached load of the last writer itself needs it.
+    `quiet`: a gather that was never written; such records are not linked with each other.
     `rd`: entry → (stamp, site, who) of readers; `aw`: the same of word and atomic writers (`word` > 0 only).
     `ov` and `ow`: overlapping plain records, and overlapping word records that are not the same words.
     """
 
-    __slots__ = ("aw", "ov", "ow", "prev", "rd", "shadow", "shape", "wc", "we", "word", "ws", "ww")
+    __slots__ = ("aw", "ov", "ow", "prev", "quiet", "rd", "shadow", "shape", "wc", "we", "word", "ws", "ww")
 
-    def __init__(self, shadow: Shadow, shape: Shape, word: int) -> None:
+    def __init__(self, shadow: Shadow, shape: Shape, word: int, quiet: bool) -> None:
         self.shadow = shadow
         self.shape = shape
         self.word = word
+        self.quiet = quiet
         self.we = self.wc = 0
         self.ws: Any = None
         self.ww: Who | None = None
         self.prev: Access | None = None
         self.rd: dict[int, tuple[int, Any, Who]] | None = None
-        self.aw: dict[int, tuple[int, Any, Who]] | None = None
+        self.aw: dict[int, tuple[int, Any, Who, bool]] | None = None
         self.ov: tuple[Record, ...] = ()
         self.ow: tuple[Record, ...] = ()
 
@@ -94,8 +96,8 @@ class Record:
         if self.ww is not None:
             yield Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
         if self.aw:
-            for entry, (stamp, site, who) in self.aw.items():
-                yield Access(entry, stamp, site, who, True, self.shape, self.word)
+            for entry, (stamp, site, who, in_order) in self.aw.items():
+                yield Access(entry, stamp, site, who, True, self.shape, self.word, in_order)
 
     def reads(self) -> Iterator[Access]:
         """Remembered reads."""
@@ -267,7 +269,7 @@ class Detector:
 
     def _make_rd_lanes(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
         def rd_lanes(al, offs, width, clk, site):
-            r = self._lanes(al, offs, width, 0)
+            r = self._lanes(al, offs, width, 0, reads_only=True)
             if r is None:
                 return
             known = ac.R
@@ -295,15 +297,18 @@ class Detector:
     def _make_access_word(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
         find, entry = self._records.get, ac.entry
 
-        def access_word(al, off, width, writes, clk, site):
+        def access_word(al, off, width, writes, clk, site, in_order=False):
+            """`in_order`: a signal, which the scalar pipe writes back before it makes any later one."""
             r = find((al.lo + off, width))
             if r is None:
                 r = self._keep(al, (al.lo + off, width), box_of(al.lo + off, 1, 0, width), width)
             if r.ov or r.ow:
                 known = ac.W if clk is None else clk
                 self._check(r, writes, ac, known, known, who, site)
-            note = _note_word_write if writes else _note_read
-            note(r, entry, ac.counter, site, who)
+            if writes:
+                _note_word_write(r, entry, ac.counter, site, who, in_order)
+            else:
+                _note_read(r, entry, ac.counter, site, who)
 
         return access_word
 
@@ -332,14 +337,21 @@ class Detector:
             record.shadow.keys.append(spelled)
         return record
 
-    def _lanes(self, al: AllocationLike, offs: NDArray[np.int64], width: int, word: int) -> Record | None:
+    def _lanes(
+        self, al: AllocationLike, offs: NDArray[np.int64], width: int, word: int, reads_only: bool = False
+    ) -> Record | None:
         """The record of a gather's or scatter's bytes; atomic lanes of width `word` are words."""
         shape = runs_of(np.asarray(offs, np.int64) + al.lo, width)
         if shape is None:
             return None
-        return self._keep(al, (shape.key, word) if word else shape.key, shape, word)
+        quiet = reads_only and isinstance(shape, Runs)
+        record = self._keep(al, (shape.key, word) if word else shape.key, shape, word, quiet)
+        if record.quiet and not reads_only:
+            record.quiet = False
+            self._join(record, record.shadow.index.promote(record))
+        return record
 
-    def _keep(self, al: AllocationLike, key: tuple, shape: Shape | None, word: int) -> Record:
+    def _keep(self, al: AllocationLike, key: tuple, shape: Shape | None, word: int, quiet: bool = False) -> Record:
         record = self._records.get(key)
         if record is not None or shape is None:
             assert record is not None
@@ -347,18 +359,20 @@ class Detector:
         shadow = self._shadows.get(al.lo)
         if shadow is None:
             shadow = self._shadows[al.lo] = Shadow(al)
-        record = self._records[key] = shadow.records[key] = Record(shadow, shape, word)
+        record = self._records[key] = shadow.records[key] = Record(shadow, shape, word, quiet)
         self._link(record)
         return record
 
     def _link(self, record: Record) -> None:
         """Find what overlaps a new record, and let both sides know."""
-        found = record.shadow.index.add(record)
-        if not found:
-            return
+        found = record.shadow.index.add(record, record.quiet)
+        if found:
+            self._join(record, found)
+
+    def _join(self, record: Record, found: list[Record]) -> None:
         others = [other for other in found if not _same_words(record, other)]
-        record.ov = tuple(other for other in others if not other.word)
-        record.ow = tuple(other for other in others if other.word)
+        record.ov += tuple(other for other in others if not other.word)
+        record.ow += tuple(other for other in others if other.word)
         for other in others:
             if record.word:
                 other.ow += (record,)
@@ -434,7 +448,7 @@ class Detector:
                 self._check_own(other, writes, ac, who, site, r)
                 continue
             in_seed = other.stamp > seed.m[other.entry]
-            if in_seed or other.stamp > ascend.m[other.entry + 1]:
+            if in_seed or (other.stamp > ascend.m[other.entry + 1] and not other.in_order):
                 mine = Access(ac.entry, ac.counter, site, who, writes, r.shape, r.word)
                 self._report(Conflict(other, mine, in_seed, ac, seed, ascend, r.shadow.allocation))
 
@@ -496,11 +510,11 @@ def _note_read(r: Record, entry: int, stamp: int, site: Any, who: Who) -> None:
         r.rd[entry] = (stamp, site, who)
 
 
-def _note_word_write(r: Record, entry: int, stamp: int, site: Any, who: Who) -> None:
+def _note_word_write(r: Record, entry: int, stamp: int, site: Any, who: Who, in_order: bool = False) -> None:
     if r.aw is None:
-        r.aw = {entry: (stamp, site, who)}
+        r.aw = {entry: (stamp, site, who, in_order)}
     else:
-        r.aw[entry] = (stamp, site, who)
+        r.aw[entry] = (stamp, site, who, in_order)
 
 
 _CELL_BYTES: Final = 200

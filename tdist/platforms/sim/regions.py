@@ -222,27 +222,41 @@ class RegionIndex:
     by item. Candidates are only a superset: `overlap` decides.
     """
 
-    __slots__ = ("_base", "_families", "_irregular", "_levels")
+    __slots__ = ("_base", "_families", "_irregular", "_levels", "_read_only")
 
     def __init__(self, base: int) -> None:
         self._base = base
         self._families: dict[int, dict[tuple[int, int], Level]] = {}
         self._irregular: list = []
+        self._read_only: list = []
         self._levels = 0
 
-    def add(self, item: HasShape) -> list:
-        """Store `item`; returns the stored ones that overlap it."""
+    def add(self, item: HasShape, read_only: bool = False) -> list:
+        """Store `item`; returns the stored ones that overlap it.
+
+        Irregular items that are `read_only` are not compared with each other: gathers from a table that nobody writes
+        would make a quadratic number of pairs. `promote` makes up for it when one of them is written.
+        """
         shape = item.shape
         if isinstance(shape, Runs):
-            found = self.overlapping(shape)
-            self._irregular.append(item)
+            others = [] if read_only else self._read_only
+            found = [*self.overlapping(shape), *(other for other in others if overlap(shape, other.shape))]
+            (self._read_only if read_only else self._irregular).append(item)
             return found
         size = ((shape.rows - 1).bit_length(), (shape.width - 1).bit_length())
         level = self._level(shape.stride, size)
         near = self._insert(item, shape, size, level)
-        if self._levels > 1 or self._irregular:
+        if self._levels > 1:
             near.extend(self._candidates(shape, level))
+        near.extend(self._irregular)
+        near.extend(self._read_only)
         return [other for other in near if overlap(shape, other.shape)] if near else near
+
+    def promote(self, item: HasShape) -> list:
+        """A read-only irregular item is written from now on; returns the read-only ones that overlap it."""
+        self._read_only = [other for other in self._read_only if other is not item]
+        self._irregular.append(item)
+        return [other for other in self._read_only if overlap(item.shape, other.shape)]
 
     def _level(self, stride: int, size: tuple[int, int]) -> Level:
         levels = self._families.setdefault(stride, {})
@@ -253,8 +267,9 @@ class RegionIndex:
         return level
 
     def overlapping(self, shape: Shape) -> list:
-        """The stored items that overlap `shape`."""
-        return [other for other in self._candidates(shape) if overlap(shape, other.shape)]
+        """The stored items that overlap `shape`, but for read-only irregular ones."""
+        near = (*self._irregular, *self._candidates(shape))
+        return [other for other in near if overlap(shape, other.shape)]
 
     def _insert(self, item: HasShape, box: Box, size: tuple[int, int], level: Level) -> list:
         """Put `item` into its cells; returns those of its own size that were there before."""
@@ -273,7 +288,6 @@ class RegionIndex:
         return list({id(other): other for other in met}.values()) if crossed > 1 else met
 
     def _candidates(self, shape: Shape, skip: Level | None = None) -> Iterator[Any]:
-        yield from self._irregular
         for stride, levels in self._families.items():
             extents = self._extents(shape, stride)
             for size, level in levels.items():
