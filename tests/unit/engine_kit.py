@@ -10,6 +10,7 @@ import torch
 
 from tdist.findings import Finding
 from tdist.platforms.sim.codegen.site import Site
+from tdist.platforms.sim.device_tensors import Box
 from tdist.platforms.sim.engine import Engine, Pointer, WorldConfig
 from tdist.platforms.sim.streams import HostSite
 
@@ -83,6 +84,12 @@ class Driver:
         found = self.engine.memory.lookup(address)
         assert found is not None
         return found
+
+    def zero(self, buffers: Sequence[int], nbytes: int, ranks: Sequence[int] | None = None) -> None:
+        """A host `zero_()` of the first bytes of a buffer, as a stream operation."""
+        for rank in range(self.nranks) if ranks is None else ranks:
+            box = Box(buffers[rank], 1, 0, nbytes)
+            self.engine.host_write(rank, [box], torch.zeros(nbytes, dtype=torch.uint8), HostSite("h.py", 50, "zero_"))
 
     def launch(self, kernel: HandKernel, *buffers: Sequence[int], grid: int = 1, ranks: Sequence[int] | None = None):
         for rank in range(self.nranks) if ranks is None else ranks:

@@ -32,7 +32,8 @@ class Who:
 class Access:
     """One remembered or present access: the clock entry and stamp of its agent, its source operation, its bytes.
 
-    `word` is the width of synchronisation words and atomics, 0 for plain accesses.
+    `word` is the width of synchronisation words and atomics, 0 for plain accesses. `in_order`: a signal, which is never
+    in flight once a later release of its agent has arrived.
     """
 
     entry: int
@@ -42,6 +43,7 @@ class Access:
     writes: bool
     shape: Shape
     word: int = 0
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -357,7 +357,7 @@ class SyncWords:
         self._check_write(clocks, word, record, is_set=not add)
         if not add and self.guard is not None:
             self.guard.signalled(clocks, word, record)
-        ag.access_word(word.al, word.off, word.width, True, None, site)
+        ag.access_word(word.al, word.off, word.width, True, None, site, True)
         released = clocks.release(add or self.drained, site)
         changed = after != word.value
         if add:

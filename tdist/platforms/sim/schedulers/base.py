@@ -6,7 +6,10 @@ A run's interleaving is decided by nothing else: the same answers give the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+PATIENCE_STEPS: Final = 4096
+"""After so many steps without a block another agent gets its turn: it may be what the present one spins for."""
 
 
 class Runnable(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tdist.platforms.sim.schedulers.base import Runnable, register
+from tdist.platforms.sim.schedulers.base import PATIENCE_STEPS, Runnable, register
 
 
 @register("max-sync")
@@ -15,15 +15,16 @@ class MaxSyncScheduler:
     """
 
     def start(self, seed: int) -> None:
-        self._seed = seed
+        self._steps = 0
 
     def pick(self, runnable: Sequence[Runnable], current: Runnable | None) -> int:
-        if current is not None and not current.at_wait:
+        if current is not None and not current.at_wait and self._steps < PATIENCE_STEPS:
+            self._steps += 1
             return current.position
-        for index, agent in enumerate(runnable):
-            if not agent.at_wait:
-                return index
-        return 0
+        self._steps = 0
+        start = 0 if current is None else current.position + 1
+        order = [*range(start, len(runnable)), *range(start)]
+        return next((index for index in order if not runnable[index].at_wait), order[0])
 
     def choose(self, n: int) -> int:
         return 0

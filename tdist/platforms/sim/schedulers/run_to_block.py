@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from tdist.platforms.sim.schedulers.base import Runnable, register
-
-_PATIENCE_STEPS: Final = 4096
-"""After so many steps without a block another agent gets its turn: it may be what this one spins for."""
+from tdist.platforms.sim.schedulers.base import PATIENCE_STEPS, Runnable, register
 
 
 @register("run-to-block")
@@ -23,7 +19,7 @@ class RunToBlockScheduler:
             self._steps = 0
             return 0
         self._steps += 1
-        if self._steps < _PATIENCE_STEPS:
+        if self._steps < PATIENCE_STEPS:
             return current.position
         self._steps = 0
         return (current.position + 1) % len(runnable)
