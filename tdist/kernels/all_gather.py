@@ -1,8 +1,8 @@
 """All-gather by push: every rank stores its shard, tile by tile, into the symmetric buffers of all ranks.
 
 Shapes: `R` ranks; the gathered tensor has `M` rows of `N` elements, `E = M N`; a shard has at most `ceil(M / R)` rows
-(the last ranks may hold fewer or none), that is `S` elements; `T = max(1, ceil(S / BLOCK))` tiles a shard. Empty tiles are
-signalled like full ones.
+(the last ranks may hold fewer or none), that is `S` elements; `T = max(1, ceil(S / BLOCK))` tiles a shard. Empty
+tiles are signalled like full ones.
 
 Two forms, chosen when the context is made:
 
