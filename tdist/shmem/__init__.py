@@ -1,8 +1,8 @@
 """Host API over symmetric memory, under the names that programs use: `import shmem as ash`.
 
-Order of calls: `set_conf_store_tls`, `aclshmem_init`, allocate, …, free, `aclshmem_finalize`. They act on the rank that is
-active on the calling thread. There is no host barrier in this API (use `torch.distributed.barrier`, `rt.host_barrier` or a
-barrier kernel), as in the vendor's.
+Order of calls: `set_conf_store_tls`, `aclshmem_init`, allocate, …, free, `aclshmem_finalize`. They act on the rank that
+is active on the calling thread. There is no host barrier in this API, as in the vendor's: use
+`torch.distributed.barrier`, `rt.host_barrier` or a barrier kernel.
 
 Source: seed 000 §5.
 """

@@ -50,8 +50,8 @@ class OptionalAttr:
 class InitAttr:
     """Attributes of `aclshmem_init`; all but `option_attr` and `ip_port` must be set.
 
-    `local_mem_size` is the size of the symmetric heap in bytes, the same on all PEs. `ip_port` is the address at which real
-    PEs would meet; the simulator never binds it.
+    `local_mem_size` is the size of the symmetric heap in bytes, the same on all PEs. `ip_port` is the address at which
+    real PEs would meet; the simulator never binds it.
     """
 
     my_rank: int | None = None

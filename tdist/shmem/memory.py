@@ -82,7 +82,7 @@ def aclshmem_free_tensor(tensor: torch.Tensor) -> None:
 
 
 def aclshmem_ptr(ptr: int, peer: int) -> int:
-    """Where this PE's symmetric address `ptr` (or a tensor's `data_ptr()`) lies on PE `peer`; 0 if it has no such place."""
+    """Where this PE's symmetric address `ptr` (or a tensor's `data_ptr()`) lies on PE `peer`; 0 if nowhere."""
     rank, _ = initialized("aclshmem_ptr")
     address = rank.device_address(ptr)
     return 0 if address is None else rank.peer_address(address, peer)
@@ -126,8 +126,8 @@ def _why_not(state: ShmemState, address: int) -> str:
     for start, piece in state.pieces.items():
         if start < address < start + piece.nbytes:
             return (
-                f"the address is {address - start} bytes into {_label(piece)}; free the tensor that allocation returned, "
-                "not a view of it"
+                f"the address is {address - start} bytes into {_label(piece)}; free the tensor that allocation "
+                "returned, not a view of it"
             )
     return f"{address:#x} is not an allocation of the symmetric heap"
 

@@ -42,9 +42,9 @@ def runtime(function: str) -> RankRuntime:
     active = current()
     if active is None:
         raise UsageError(
-            f"shmem.{function}: no rank is active on this thread. Call it inside a host function that runs on N simulated "
-            "ranks: `with tdist.World(nranks=4) as world: world.run(host)`, `tdist-verify file.py::op`, or a test with "
-            "`pytest --nranks 4`"
+            f"shmem.{function}: no rank is active on this thread. Call it inside a host function that runs on N "
+            "simulated ranks: `with World(nranks=4) as world: world.run(host)` (tdist.platforms.sim.world), "
+            "`tdist-verify file.py::op`, or a test with `pytest --nranks 4`"
         )
     return active
 

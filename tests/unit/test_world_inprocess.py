@@ -1,4 +1,7 @@
-"""The in-process world: order, errors, independence, and what it leaves as it was. Kernels here are hand-written generators."""
+"""The in-process world: order, errors, independence, and what it leaves as it was.
+
+Kernels here are hand-written generators.
+"""
 
 from __future__ import annotations
 

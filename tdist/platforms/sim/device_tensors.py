@@ -1,8 +1,8 @@
 """Which torch tensors of a rank are device memory, and at which simulated address.
 
-Two kinds of storage are device memory: the rank's symmetric heap, and every CPU storage that has been passed to a launch.
-A storage is known by its `StorageImpl`; the weak reference kept here pins that object's address, so that a new storage
-can never be mistaken for one that died. Everything else is ordinary host memory.
+Two kinds of storage are device memory: the rank's symmetric heap, and every CPU storage that has been passed to a
+launch. A storage is known by its `StorageImpl`; the weak reference kept here pins that object's address, so that a new
+storage can never be mistaken for one that died. Everything else is ordinary host memory.
 """
 
 from __future__ import annotations

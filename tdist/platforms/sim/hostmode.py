@@ -76,15 +76,66 @@ class _Plan:
 
 
 _OVERWRITERS = frozenset(
-    "zero_ fill_ copy_ normal_ uniform_ random_ exponential_ cauchy_ geometric_ log_normal_ bernoulli_".split()
+    [
+        "zero_",
+        "fill_",
+        "copy_",
+        "normal_",
+        "uniform_",
+        "random_",
+        "exponential_",
+        "cauchy_",
+        "geometric_",
+        "log_normal_",
+        "bernoulli_",
+    ]
 )
 _METADATA = frozenset(
-    "empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_empty_strided new_zeros "
-    "new_ones new_full is_same_size _unsafe_view _reshape_alias lift_fresh detach_ set_ resize_ resize_as_ as_strided_ "
-    "t_ transpose_ squeeze_ unsqueeze_ swapaxes_ is_pinned record_stream sym_size sym_stride sym_numel "
-    "sym_storage_offset requires_grad_ split unsafe_split _version size stride storage_offset numel is_contiguous".split()
+    [
+        "empty_like",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "new_empty",
+        "new_empty_strided",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "is_same_size",
+        "_unsafe_view",
+        "_reshape_alias",
+        "lift_fresh",
+        "detach_",
+        "set_",
+        "resize_",
+        "resize_as_",
+        "as_strided_",
+        "t_",
+        "transpose_",
+        "squeeze_",
+        "unsqueeze_",
+        "swapaxes_",
+        "is_pinned",
+        "record_stream",
+        "sym_size",
+        "sym_stride",
+        "sym_numel",
+        "sym_storage_offset",
+        "requires_grad_",
+        "split",
+        "unsafe_split",
+        "_version",
+        "size",
+        "stride",
+        "storage_offset",
+        "numel",
+        "is_contiguous",
+    ]
 )
-_POINT_TO_POINT = frozenset("send recv_ recv_any_source_".split())
+_POINT_TO_POINT = frozenset(["send", "recv_", "recv_any_source_"])
 
 
 @functools.cache
@@ -194,8 +245,8 @@ class _Access:
     def _write(self, tensor: torch.Tensor, address: int, data: torch.Tensor) -> None:
         if data.shape != tensor.shape:
             raise UsageError(
-                f"{self.plan.name}(out=…) would resize device memory from {tuple(tensor.shape)} to {tuple(data.shape)}; "
-                "give an output of the right shape"
+                f"{self.plan.name}(out=…) would resize device memory from {tuple(tensor.shape)} to "
+                f"{tuple(data.shape)}; give an output of the right shape"
             )
         if tensor.numel():
             self.memory.host_write(boxes_of(tensor, address), bytes_in_box_order(data, tensor), self.plan.name)

@@ -140,8 +140,8 @@ class SimRank:
         """
         if nbytes > self.heap_bytes:
             raise UsageError(
-                f"rank {self.rank}: a symmetric heap of {nbytes} bytes asked for, this world has {self.heap_bytes}; open "
-                f"it with heap_bytes={nbytes} (memory that is not written costs nothing)"
+                f"rank {self.rank}: a symmetric heap of {nbytes} bytes asked for, this world has {self.heap_bytes}; "
+                f"open it with heap_bytes={nbytes} (memory that is not written costs nothing)"
             )
         with self.modes.paused():
             self.host_collective(tuple(range(self.nranks)), f"aclshmem_init(local_mem_size={nbytes})")

@@ -1,4 +1,4 @@
-"""What is in force while any simulated world is open, and only then: the Triton driver, the import names, one torch thread.
+"""What is in force while any simulated world is open: the Triton driver, the import names, one torch thread.
 
 Counted, because worlds overlap (nested, or in several threads) and these things are process-wide.
 """

@@ -1,8 +1,8 @@
 """The in-process world: one thread per rank, exactly one of them running at any time.
 
-The thread that called `World.run` hands a baton around: a host runs until it blocks in a request to the engine, then the
-next one runs; when no host can run, the engine does. So the order of everything is a function of the program and the
-scheduler's seed.
+The thread that called `World.run` hands a baton around: a host runs until it blocks in a request to the engine, then
+the next one runs; when no host can run, the engine does. So the order of everything is a function of the program and
+the scheduler's seed.
 
 Source: ordering model, "Who acts" and "Deadlock" (quiescence).
 """
@@ -130,8 +130,8 @@ class World:
         nranks: number of ranks (PEs).
         config: fields of `WorldConfig` (heap_bytes, scheduler, seed, detect, profile, …).
 
-    Several functions can run one after another on the same heap; a world that has stopped (deadlock, fault, an exception
-    in a host function) runs nothing more. Worlds are independent of each other, nested ones too.
+    Several functions can run one after another on the same heap; a world that has stopped (deadlock, fault, an
+    exception in a host function) runs nothing more. Worlds are independent of each other, nested ones too.
 
     Example:
         with World(nranks=4) as world:
@@ -197,8 +197,9 @@ class World:
         """Run `fn(rt, *args, **kwargs)` on every rank, and what it launched to its end.
 
         Returns:
-            What `fn` returned, by rank, device tensors as snapshots. Where the engine stopped the world (deadlock, divergence, fault) before `fn` could
-            return, the `WorldStopped` error stands in its place and `findings` says why.
+            What `fn` returned, by rank, device tensors as snapshots. Where the engine stopped the world (deadlock,
+            divergence, fault) before `fn` could return, the `WorldStopped` error stands in its place and `findings`
+            says why.
 
         Raises:
             Exception: what a host function raised, as itself, with a note that names the rank.

@@ -91,7 +91,7 @@ class EngineLink:
             self._call(message, site)
             self._dirty = False
             return
-        # nothing is queued and no device agent runs while a host does: the read is recorded, there is nothing to wait for
+        # nothing is queued, and no device agent runs while a host does: recorded, there is nothing to wait for
         self._raise_late()
         self._send(message, site)
 
@@ -174,9 +174,9 @@ def _share(storage: torch.UntypedStorage) -> int:
         free_bytes = room.f_bavail * room.f_frsize - _SHM_RESERVE_BYTES
         if nbytes > free_bytes:
             raise EnvironmentUnfit(
-                f"/dev/shm has {max(free_bytes, 0) >> 20} MiB left, a tensor of {nbytes >> 20} MiB that a kernel is launched "
-                "with must lie there; enlarge it (docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm), or run "
-                "in one process with tdist's World"
+                f"/dev/shm has {max(free_bytes, 0) >> 20} MiB left, and a tensor of {nbytes >> 20} MiB that a kernel "
+                "is launched with must lie there; enlarge it (docker run --shm-size=2g, or mount -o remount,size=2g "
+                "/dev/shm), or run in one process with tdist's World"
             )
     fd, _ = storage._share_fd_cpu_()
     return fd

@@ -1,7 +1,7 @@
 """A process with torch loaded that forks ranks and engines on request: a spawned rank would import for seconds.
 
-It ends when its socket to the launcher does, and its children are killed with it (PR_SET_PDEATHSIG): whichever process of
-a pool dies, nothing stays behind.
+It ends when its socket to the launcher does, and its children are killed with it (PR_SET_PDEATHSIG): whichever process
+of a pool dies, nothing stays behind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import sys
 import traceback
 from typing import Any
 
+from tdist.errors import TdistError
 from tdist.platforms.sim.process.protocol import Channel, Message, close_fds
+from tdist.platforms.sim.process.wire import error_to_json
 
 _PR_SET_PDEATHSIG = 1
 
@@ -47,16 +49,9 @@ def preload() -> None:
 
     torch.set_num_threads(1)
     with World(nranks=1, heap_bytes=1 << 20) as world:
-        world.run(_warm_up)
+        from tdist.platforms.sim.process.warm_up import host
 
-
-def _warm_up(rt: Any) -> None:
-    import torch
-
-    tensor = rt.tensor(rt.malloc(64), (4, 4), torch.float32)
-    tensor.fill_(1.0)
-    rt.host_barrier()
-    assert torch.equal(tensor.cpu(), torch.ones(4, 4))
+        world.run(host)
 
 
 class ForkServer:
@@ -148,8 +143,17 @@ def _child_main(spec: dict[str, Any], fds: list[int]) -> int:
 
 def main(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    preload()
-    ForkServer(Channel.from_fd(fd)).serve()
+    channel = Channel.from_fd(fd)
+    try:
+        preload()
+    except TdistError as error:  # e.g. no front end: the launcher says so
+        channel.send({"op": "failed", **error_to_json(error)})
+        return
+    except Exception:
+        text = "rank processes cannot be started\n" + traceback.format_exc()
+        channel.send({"op": "failed", "type": "EnvironmentUnfit", "text": text})
+        return
+    ForkServer(channel).serve()
 
 
 def command(fd: int) -> list[str]:

@@ -1,11 +1,10 @@
 """`RankPool`: rank processes with a real torch.distributed group, an engine process, and their supervision.
 
-The launcher (the process that holds the pool) is the parent of a fork server, which forks engine and ranks. Whichever of
-them dies, the others end, and the error names who died, how, and what it did last. Nothing has a name in the file
+The launcher (the process that holds the pool) is the parent of a fork server, which forks engine and ranks. Whichever
+of them dies, the others end, and the error names who died, how, and what it did last. Nothing has a name in the file
 system: sockets are inherited pairs, heaps and the group's meeting file are memfds.
 
-Measured on two cores: a pool of eight starts in about two seconds, most of which is importing torch once; a rebuilt group
-and a new world cost a few tenths of a second.
+Most of a start is importing torch once; a rebuilt group costs some tenths of a second, a new world milliseconds.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class _ForkServer:
     def __init__(self) -> None:
         near, far = socket.socketpair()
         self.channel = Channel(near)
-        threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with far:
             self.process = subprocess.Popen(
                 forkserver.command(far.fileno()),
@@ -89,7 +88,11 @@ class _ForkServer:
                 start_new_session=True,  # Ctrl-C is the launcher's to handle
             )
         self.ended: dict[int, int] = {}
-        self._expect("ready")
+        try:
+            self._expect("ready")
+        except BaseException:
+            self.close()
+            raise
 
     def fork(self, spec: dict[str, Any], fds: Sequence[int]) -> int:
         self.channel.send({"op": "fork", **spec}, fds=fds)
@@ -138,6 +141,8 @@ class _ForkServer:
                 raise WorldStopped(f"the fork server (pid {self.process.pid}) {self.how} while a pool was starting")
             if message.op == op:
                 return message
+            if message.op == "failed":
+                raise error_from_json(message.data)
             self.ended[int(message.data["pid"])] = int(message.data["code"])
         raise WorldStopped(f"the fork server (pid {self.process.pid}) did not answer for {_START_SECONDS:.0f} s")
 
@@ -540,7 +545,8 @@ def _state_text(status: dict[str, Any], finished: bool) -> str:
         return "has returned"
     at = f" at {status['file']}:{status['line']}" if status["file"] else ""
     if status["state"] == "running":
-        return f"in host code, blocked in something that is not reported (send, recv, a lock, sleep); last request {status['doing']}{at}"
+        blocked = "blocked in host code that is not reported (send, recv, a lock, sleep)"
+        return f"{blocked}; its last request: {status['doing']}{at}"
     return f"{status['state']} in {status['doing']}{at}"
 
 

@@ -149,7 +149,8 @@ def pack(value: Any, blobs: list[Any], where: str) -> Any:
     """`value` as JSON, tensors put aside into `blobs`.
 
     Raises:
-        UsageError: it holds something else than None, bool, numbers, strings, lists, tuples, string-keyed dicts, tensors.
+        UsageError: it holds something else than None, bool, numbers, strings, tensors, dtypes, and lists, tuples and
+            string-keyed dicts of them.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value if not isinstance(value, int | float) or isinstance(value, bool) else _number(value)
@@ -164,8 +165,8 @@ def pack(value: Any, blobs: list[Any], where: str) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"$dict": {key: pack(item, blobs, where) for key, item in value.items()}}
     raise UsageError(
-        f"{where}: a {type(value).__name__} cannot travel between processes; give numbers, strings, tensors, and lists, "
-        "tuples or dicts of them"
+        f"{where}: a {type(value).__name__} cannot travel between processes; give numbers, strings, tensors, "
+        "and lists, tuples or dicts of them"
     )
 
 

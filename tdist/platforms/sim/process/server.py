@@ -1,8 +1,8 @@
 """The engine process: serves the ranks' requests, schedules when all of them are quiescent.
 
-Requests of a rank that do not block are put aside until every rank is quiescent, then applied rank by rank: the order of
-everything is that of the in-process world, whatever the operating system does with the rank processes. Kernels are
-compiled as they arrive, while the hosts still run.
+Requests of a rank are put aside until every rank is quiescent, then applied rank by rank: the order of everything is a
+function of the program and the seed, whatever the operating system does with the rank processes. Kernels are compiled
+as they arrive, while the hosts still run.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""Host functions that the tests of rank processes run; not a test itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(target, source, n, factor, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + offs, tl.load(source + offs, mask=offs < n, other=0.0) * factor, mask=offs < n)
+
+
+@triton.jit
+def unsupported(target):
+    values = tl.arange(0, 16)
+    tl.store(target + values, tl.sort(values))
+
+
+def echo(rt, **values):
+    return {"rank": rt.rank, "nranks": rt.nranks, **values}
+
+
+def group(rt):
+    total = torch.full((3,), float(rt.rank))
+    dist.all_reduce(total)
+    pieces = [torch.empty(2) for _ in range(rt.nranks)]
+    dist.all_gather(pieces, torch.full((2,), float(rt.rank)))
+    return dist.get_backend(), dist.get_rank(), total, torch.stack(pieces)
+
+
+def launch(rt, n=100):
+    source, target = torch.arange(float(n)), torch.zeros(n)
+    view = target[:]
+    scale[(triton.cdiv(n, 16),)](target, source, n, float(rt.rank + 1), BLOCK=16)
+    scale[(triton.cdiv(n, 16),)](target, target, n, 2.0, BLOCK=16)
+    first = target[n - 1].item()
+    view.add_(1.0)
+    return first, target
+
+
+def collectives_on_device_memory(rt):
+    buffer = rt.tensor(rt.malloc(64), (16,), torch.float32)
+    buffer.fill_(float(rt.rank))
+    scale[(1,)](buffer, buffer, 16, 10.0, BLOCK=16)
+    dist.all_reduce(buffer)
+    everywhere = torch.empty(16 * rt.nranks)
+    dist.all_gather_into_tensor(everywhere, buffer)
+    return buffer, everywhere
+
+
+def keep(rt, value=None):
+    """Allocates, or reads what an earlier run left at the heap's first allocation."""
+    if value is None:
+        return rt.tensor(rt.heap_address, (4,), torch.float32)
+    rt.heap_address = rt.malloc(16)
+    rt.tensor(rt.heap_address, (4,), torch.float32).fill_(value)
+    return None
+
+
+def bad_kernel(rt):
+    unsupported[(1,)](torch.zeros(16, dtype=torch.int32))
+    rt.synchronize()
+
+
+def fail(rt, who=1, where="before"):
+    if where == "inside" and rt.rank != who:
+        dist.recv(torch.empty(1), src=who)  # blocks in gloo, where the engine cannot wake it
+    if rt.rank == who:
+        raise ValueError(f"rank {who} fails on purpose")
+    dist.all_reduce(torch.ones(2))
+
+
+def recv_that_never_comes(rt):
+    if rt.rank == 0:
+        dist.recv(torch.empty(1), src=1)
+    rt.host_barrier()
+
+
+def die(rt, who=1, how="KILL"):
+    rt.host_barrier()
+    if rt.rank == who:
+        print("last words of the rank", file=sys.stderr)
+        if how == "exit":
+            os._exit(7)
+        os.kill(os.getpid(), getattr(signal, f"SIG{how}"))
+    rt.host_barrier()
+
+
+def alone(rt):
+    if rt.rank == 0:
+        rt.host_barrier()
+
+
+def wait(rt):
+    """Until somebody kills something: a rank in host code, the others in a collective."""
+    if rt.rank == 0:
+        print("waiting")
+        time.sleep(600)
+    rt.host_barrier()
+
+
+def compute(rt, seconds=2.0):
+    """Host code that computes without a word to the engine."""
+    if rt.rank == 0:
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+    rt.host_barrier()
+    return True
+
+
+def say(rt):
+    print(f"hello from {rt.rank}")
