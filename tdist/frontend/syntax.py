@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from xdsl.dialects import cf, math, scf
+from xdsl.dialects import cf, math, scf, ub
 from xdsl.dialects.arith import (
     CMPF_COMPARISON_OPERATIONS,
     CMPI_COMPARISON_OPERATIONS,
@@ -61,6 +61,7 @@ OpReader = Callable[["Reader", str], Operation]
 
 _CLAUSE = re.compile(r"(\w+) = (\w+)")
 _FLAGS = re.compile(r"(fastmath|overflow)(<[^>]*>)")
+_FUNCTION = re.compile(r'\s*(?:(public|private|nested) )?@(?:"([^"]+)"|([\w$.\-]+))(\(.*)', re.DOTALL)
 _TARGET = re.compile(r"\^(\w+)(\(.*?\))?(?=,|\s|$)")
 
 
@@ -68,7 +69,9 @@ def _classes(*dialects: Dialect) -> dict[str, type[Operation]]:
     return {cls.name: cls for dialect in dialects for cls in dialect.operations}
 
 
-CLASSES: dict[str, type[Operation]] = _classes(Arith, math.Math, scf.Scf, cf.Cf, tt.Tt, Distributed, Hivm, Gpu, Llvm)
+CLASSES: dict[str, type[Operation]] = _classes(
+    Arith, math.Math, scf.Scf, cf.Cf, ub.UB, tt.Tt, Distributed, Hivm, Gpu, Llvm
+)
 
 
 def make(
@@ -212,6 +215,11 @@ def _select(reader: Reader, rest: str) -> Operation:
     head, dictionary = take_dictionary(head)
     operands = reader.operands(head)
     return make(CLASSES["arith.select"], operands, (operands[1].type,), None, dictionary)
+
+
+def _poison(reader: Reader, rest: str) -> Operation:
+    type_ = read_type(rest.rpartition(": ")[2])
+    return ub.PoisonOp.create(result_types=[type_], properties={"value": ub.PoisonAttr()})
 
 
 # ---- tt -------------------------------------------------------------------------------------------------------------
@@ -368,8 +376,11 @@ def _assert(reader: Reader, rest: str) -> Operation:
 def _call(reader: Reader, rest: str) -> Operation:
     head, types = head_and_type(rest)
     head, dictionary = take_dictionary(head)
-    callee, _, names = head.strip().partition("(")
-    properties: dict[str, Attribute] = {"callee": SymbolRefAttr(callee.removeprefix("@").strip('"'))}
+    match = _FUNCTION.fullmatch(head)
+    if match is None:
+        raise ReaderError("cannot read whom this call calls")
+    _, quoted, plain, names = match.groups()
+    properties: dict[str, Attribute] = {"callee": SymbolRefAttr(quoted or plain)}
     return make(tt.CallOp, reader.operands(names), read_results(types), properties, dictionary)
 
 
@@ -443,9 +454,6 @@ def _while(reader: Reader, rest: str, names: str | None) -> None:
         return scf.WhileOp.create(operands=operands, result_types=results, regions=regions, attributes=attributes)
 
     reader.open(build, names, arguments, scf.YieldOp)
-
-
-_FUNCTION = re.compile(r'\s*(?:(public|private|nested) )?@(?:"([^"]+)"|([\w$.\-]+))(\(.*)', re.DOTALL)
 
 
 def _function(reader: Reader, rest: str, names: str | None) -> None:
@@ -550,6 +558,7 @@ READERS: dict[str, OpReader] = {
     "scf.condition": _condition,
     "cf.br": _branch,
     "cf.cond_br": _conditional_branch,
+    "ub.poison": _poison,
     "gpu.barrier": no_result(CLASSES["gpu.barrier"]),
     "hivm.hir.get_sub_block_idx": arrow(CLASSES["hivm.hir.get_sub_block_idx"]),
     "llvm.intr.assume": no_result(CLASSES["llvm.intr.assume"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.context import Context
-from xdsl.dialects import builtin, cf, math, scf
+from xdsl.dialects import builtin, cf, math, scf, ub
 from xdsl.ir import Dialect
 
 from tdist.ir.arith import Arith
@@ -18,6 +18,7 @@ DIALECTS: tuple[Dialect, ...] = (
     math.Math,
     scf.Scf,
     cf.Cf,
+    ub.UB,
     Tt,
     Distributed,
     Hivm,

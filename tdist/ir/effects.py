@@ -45,6 +45,7 @@ _PURE = {f"tt.{name}" for name in _PURE_TT.split()} | {
     "scf.condition",
     "cf.br",
     "cf.cond_br",
+    "ub.poison",
     "distributed.consume_token",
     "distributed.get_rank",
     "distributed.get_num_ranks",
@@ -83,15 +84,22 @@ _SPECIAL: dict[str, Effects | Callable[[Operation], Effects]] = {
 }
 
 
+_by_name: dict[str, Effects | Callable[[Operation], Effects]] = {}
+
+
 def effects(op: Operation) -> Effects:
     """What `op` does to memory, through its regions."""
     name = op.name
+    known = _by_name.get(name)
+    if known is None:
+        known = _by_name[name] = _kind(name)
+    return known if isinstance(known, Effects) else known(op)
+
+
+def _kind(name: str) -> Effects | Callable[[Operation], Effects]:
     if name in _PURE or name.startswith(_PURE_DIALECTS):
         return Effects.NONE
-    special = _SPECIAL.get(name)
-    if special is not None:
-        return special if isinstance(special, Effects) else special(op)
-    return _of_regions(op) if name in _RECURSIVE else Effects.BOTH
+    return _of_regions if name in _RECURSIVE else _SPECIAL.get(name, Effects.BOTH)
 
 
 def _of_regions(op: Operation) -> Effects:
@@ -137,9 +145,10 @@ def constant_int(value: SSAValue) -> int | None:
 
 def is_dead(op: Operation) -> bool:
     """Whether `op` may vanish: nobody uses its results and it writes nothing (MLIR's `wouldOpBeTriviallyDead`)."""
-    if op.name in _KEPT or any(result.first_use is not None for result in op.results):
-        return False
-    return not effects(op).writes
+    for result in op.results:
+        if result.first_use is not None:
+            return False
+    return op.name not in _KEPT and not effects(op).writes
 
 
 _KEPT = {

@@ -11,6 +11,7 @@ from tdist.passes.base import KernelPass
 from tdist.passes.canonicalize import CanonicalizePass
 from tdist.passes.cse import CsePass
 from tdist.passes.dce import DcePass
+from tdist.passes.inline_calls import InlineCallsPass
 from tdist.passes.licm import LicmPass
 from tdist.passes.lift_carriers import LiftCarriersPass
 from tdist.passes.lift_early_returns import LiftEarlyReturnsPass
@@ -22,6 +23,7 @@ PASSES: dict[str, type[KernelPass]] = {
     for cls in (
         LiftCarriersPass,
         LiftEarlyReturnsPass,
+        InlineCallsPass,
         CanonicalizePass,
         CsePass,
         LicmPass,
@@ -33,6 +35,7 @@ PASSES: dict[str, type[KernelPass]] = {
 DEFAULT_PIPELINE: tuple[str, ...] = (
     "lift-carriers",
     "lift-early-returns",
+    "inline-calls",
     "canonicalize",
     "cse",
     "licm",

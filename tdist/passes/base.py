@@ -28,6 +28,19 @@ class KernelPass(ModulePass):
         self.transform(op, CompileReport())
 
 
+def all_ops(op: Operation) -> list[Operation]:
+    """`op` and everything inside it, outer operations before inner ones, in order; much faster than `op.walk()`."""
+    found = [op]
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.ops:
+                if inner.regions:
+                    found += all_ops(inner)
+                else:
+                    found.append(inner)
+    return found
+
+
 def erase(op: Operation) -> None:
     """Take `op`, which nobody may use, out of its block and drop it."""
     op.detach()

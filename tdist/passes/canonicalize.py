@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tdist.ir.effects import constant_int
-from tdist.passes.base import KernelPass, erase, insert_before, replace
+from tdist.passes.base import KernelPass, all_ops, erase, insert_before, replace
 from tdist.passes.dce import erase_if_dead
 from tdist.passes.fold import fold, known_trip_count
 from tdist.passes.report import CompileReport
@@ -37,10 +37,10 @@ class CanonicalizePass(KernelPass):
 
 def _sweep(module: ModuleOp, report: CompileReport) -> bool:
     changed = False
-    for op in list(module.walk(reverse=True, region_first=True)):
+    for op in reversed(all_ops(module)):
         if op.parent is not None and erase_if_dead(op, report):
             changed = True
-    for op in list(module.walk()):
+    for op in all_ops(module):
         if op.parent is None or not _is_attached(op, module):
             continue
         rewrite = _REWRITES.get(op.name)

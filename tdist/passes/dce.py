@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from tdist.ir.effects import is_dead
-from tdist.passes.base import UNUSED, KernelPass, erase
+from tdist.passes.base import UNUSED, KernelPass, all_ops, erase
 from tdist.passes.report import CompileReport
 
 
@@ -20,7 +20,7 @@ class DcePass(KernelPass):
 
     def transform(self, module: ModuleOp, report: CompileReport) -> None:
         """See `KernelPass`. One backward walk: users come after what they use."""
-        for op in list(module.walk(reverse=True, region_first=True)):
+        for op in reversed(all_ops(module)):
             if op.parent is not None:
                 erase_if_dead(op, report)
 

@@ -1,4 +1,4 @@
-"""Constant folding of scalar integers: what decides control.
+"""Constant folding of scalar integers, which decide control, and of tensors of one constant.
 
 Nothing is folded that would wrap: a wrapped i32 is a finding of the simulator, not something to hide at compile time.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects.arith import ConstantOp
-from xdsl.dialects.builtin import IntegerAttr, IntegerType
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, IntegerType, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tdist.ir.effects import constant_int
+from tdist.ir.pointer import element_type
 from tdist.passes.base import insert_before, replace
 
 _Binary = Callable[[int, int], "int | None"]
@@ -67,21 +68,28 @@ _RIGHT_ZERO = {"arith.muli", "arith.andi"}
 _WIDENING = {"arith.extsi", "arith.extui", "arith.trunci"}
 
 
+_FLOAT_CASTS = {"arith.truncf", "arith.extf"}
+_BITCASTS = {"arith.bitcast", "tt.bitcast"}
+_SHAPES = {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape"}
+
+
 def fold(op: Operation) -> bool:
-    """Replace a scalar integer operation by its value if that is known; says whether it was."""
-    if not op.name.startswith("arith.") or len(op.results) != 1:
+    """Replace a scalar integer operation, or one value in a new shape, by its value if known; says whether it was."""
+    rule = _rules.get(op.name)
+    return rule is not None and rule(op)
+
+
+def _fold_bitcast(op: Operation) -> bool:
+    if op.operands[0].type != op.results[0].type:
         return False
+    replace(op, [op.operands[0]])
+    return True
+
+
+def _fold_binary(op: Operation) -> bool:
     type_ = op.results[0].type
     if not isinstance(type_, IntegerType):
-        return _fold_select(op)
-    if op.name in ("arith.cmpi", "arith.select"):
-        return _fold_compare(op) if op.name == "arith.cmpi" else _fold_select(op)
-    if op.name in _WIDENING:
-        return _fold_cast(op, type_)
-    return len(op.operands) == 2 and _fold_binary(op, type_)
-
-
-def _fold_binary(op: Operation, type_: IntegerType) -> bool:
+        return False
     left, right = (constant_int(operand) for operand in op.operands)
     if left is not None and right is not None and op.name in _SIGNED:
         return _become(op, _SIGNED[op.name](left, right), type_)
@@ -97,6 +105,8 @@ def _fold_binary(op: Operation, type_: IntegerType) -> bool:
 
 
 def _fold_compare(op: Operation) -> bool:
+    if not isinstance(op.results[0].type, IntegerType):
+        return False
     predicate = op.properties["predicate"]
     assert isinstance(predicate, IntegerAttr)
     number = predicate.value.data
@@ -110,8 +120,6 @@ def _fold_compare(op: Operation) -> bool:
 
 
 def _fold_select(op: Operation) -> bool:
-    if op.name != "arith.select":
-        return False
     condition, if_true, if_false = op.operands
     chosen = constant_int(condition)
     if chosen is None and if_true is not if_false:
@@ -120,10 +128,10 @@ def _fold_select(op: Operation) -> bool:
     return True
 
 
-def _fold_cast(op: Operation, type_: IntegerType) -> bool:
+def _fold_cast(op: Operation) -> bool:
     value = constant_int(op.operands[0])
-    source = op.operands[0].type
-    if value is None or not isinstance(source, IntegerType):
+    source, type_ = op.operands[0].type, op.results[0].type
+    if value is None or not isinstance(source, IntegerType) or not isinstance(type_, IntegerType):
         return False
     if op.name == "arith.extui":
         value &= (1 << source.bitwidth) - 1
@@ -143,6 +151,50 @@ def _become(op: Operation, value: int | None, type_: IntegerType) -> bool:
     return True
 
 
+def _fold_shape(op: Operation) -> bool:
+    """A tensor of one constant stays one in any shape."""
+    value = _one_value(op.operands[0])
+    return value is not None and _fill(op, value)
+
+
+def _fold_float_cast(op: Operation) -> bool:
+    """A constant, or a tensor of one, in another float type, if it is exact there."""
+    value = _one_value(op.operands[0])
+    element = element_type(op.results[0].type)
+    if value is None or not isinstance(element, AnyFloat) or FloatAttr(value, element).value.data != value:
+        return False
+    return _fill(op, value)
+
+
+def _one_value(value: SSAValue) -> int | float | None:
+    """The number that a constant, or every element of a constant tensor, is."""
+    source = value.owner
+    if not isinstance(source, Operation) or source.name != "arith.constant":
+        return None
+    attr = source.properties["value"]
+    if isinstance(attr, IntegerAttr | FloatAttr):
+        return attr.value.data
+    if isinstance(attr, DenseIntOrFPElementsAttr) and attr.is_splat():
+        (number,) = set(attr.get_values())
+        return number if isinstance(number, int | float) else None
+    return None
+
+
+def _fill(op: Operation, value: int | float) -> bool:
+    """Replace `op` by a constant of its type, `value` in every element."""
+    type_ = op.results[0].type
+    if isinstance(type_, TensorType):
+        if value != value:  # several NaNs are not told apart by their number
+            return False
+        attr: Attribute = DenseIntOrFPElementsAttr.from_list(type_, [value])
+    else:
+        attr = FloatAttr(float(value), type_)  # pyright: ignore[reportArgumentType]
+    constant = ConstantOp.create(result_types=[type_], properties={"value": attr})
+    insert_before(op, constant)
+    replace(op, [constant.results[0]])
+    return True
+
+
 def make_constant(value: int, type_: IntegerType) -> ConstantOp:
     """An `arith.constant`; of i1, any non-zero value is true."""
     attr = IntegerAttr.from_bool(bool(value & 1)) if type_.bitwidth == 1 else IntegerAttr(value, type_)
@@ -155,3 +207,15 @@ def known_trip_count(lower: SSAValue, upper: SSAValue, step: SSAValue) -> int | 
     if low is None or high is None or by is None or by <= 0:
         return None
     return max(0, -(-(high - low) // by))
+
+
+_rules: dict[str, Callable[[Operation], bool]] = {
+    "arith.cmpi": _fold_compare,
+    "arith.select": _fold_select,
+    **dict.fromkeys(_SIGNED, _fold_binary),
+    **dict.fromkeys(_RIGHT_UNIT, _fold_binary),
+    **dict.fromkeys(_WIDENING, _fold_cast),
+    **dict.fromkeys(_FLOAT_CASTS, _fold_float_cast),
+    **dict.fromkeys(_BITCASTS, _fold_bitcast),
+    **dict.fromkeys(_SHAPES, _fold_shape),
+}

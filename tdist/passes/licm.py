@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from tdist.ir.effects import Effects, effects, is_speculatable
-from tdist.passes.base import KernelPass
+from tdist.passes.base import KernelPass, all_ops
 from tdist.passes.report import CompileReport
 
 _LOOPS = ("scf.for", "scf.while")
@@ -26,7 +26,7 @@ class LicmPass(KernelPass):
 
     def transform(self, module: ModuleOp, report: CompileReport) -> None:
         """See `KernelPass`. Inner loops first, so that what leaves one can leave the next."""
-        for op in list(module.walk(region_first=True)):
+        for op in reversed(all_ops(module)):
             if op.name in _LOOPS:
                 _hoist_from(op)
 

@@ -20,7 +20,7 @@ from tdist.ir.arith import TruncIOp
 from tdist.ir.effects import constant_int
 from tdist.ir.hivm import GetSubBlockIdxOp
 from tdist.ir.location import loc_of
-from tdist.passes.base import KernelPass, erase, insert_before, replace
+from tdist.passes.base import KernelPass, all_ops, erase, insert_before, replace
 from tdist.passes.fold import make_constant
 from tdist.passes.report import CompileReport
 
@@ -42,7 +42,7 @@ class LiftCarriersPass(KernelPass):
         Raises:
             KernelError: A carrier that is not one of ours, or whose fields or operands do not fit.
         """
-        for op in list(module.walk()):
+        for op in all_ops(module):
             if op.name == "tt.extern_elementwise" and _text(op, "libname") == _LIBRARY:
                 _lift(op)
 
