@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import linecache
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
+from tdist import env
 from tdist.frontend.kernel_ir import KernelArg, KernelIR
 from tdist.passes import DEFAULT_PIPELINE, run_pipeline, split_sub_vec
 from tdist.passes.report import CompileReport
@@ -179,10 +178,10 @@ def _execute(source: str, name: str, key: str) -> tuple[Callable[..., Any], list
 
 
 def _dump(name: str, key: str, source: str) -> None:
-    folder = os.environ.get("TDIST_DUMP_DIR")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, f"{name}-{key[:12]}{key[-2:]}.py").write_text(source)
+    folder = env.DUMP_DIR.get()
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}-{key[:12]}{key[-2:]}.py").write_text(source)
 
 
 @cache

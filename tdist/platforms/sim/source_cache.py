@@ -17,6 +17,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from tdist import env
+
 from .codegen.function import Generated, Stats
 
 logger = logging.getLogger("tdist")
@@ -38,11 +40,9 @@ def generator_digest() -> str:
 
 def folder() -> Path | None:
     """The cache directory, made if need be; None if it is off or not private."""
-    if os.environ.get("TDIST_NO_CACHE"):
+    if env.NO_CACHE.get():
         return None
-    base = os.environ.get("TDIST_CACHE_DIR")
-    path = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tdist"
-    path = path / "sim"
+    path = Path(env.CACHE_DIR.get()) / "sim"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = path.lstat()

@@ -122,24 +122,34 @@ def float_to_int(ag: Any, site: Any, value: float, bits: int, signed: bool) -> i
 # --- index vectors that may stay affine
 
 
-def axis_rem(ag: Any, site: Any, base: int, extent: int, stride: int, modulus: int) -> tuple[int, int, Any]:
+def axis_rem(
+    ag: Any, site: Any, base: int, extent: int, stride: int, modulus: int, bits: int
+) -> tuple[int, int, Any]:
     """`(base + i*stride) % modulus` over an axis as `(base, stride, None)` if no lane wraps, else `(0, 0, vector)`."""
     last = base + (extent - 1) * stride
-    if modulus > 0 and 0 <= base < modulus and 0 <= last < modulus:
+    if 0 <= base < modulus and 0 <= last < modulus:
         return base, stride, None
-    if modulus == 0:
-        ag.fault(ARITHMETIC, site, reason="division-by-zero", dividend=base)
-    return 0, 0, torch.fmod(arange(extent) * stride + base, modulus)
+    return 0, 0, torch.fmod(_axis(ag, site, base, extent, stride, modulus, bits), modulus)
 
 
-def axis_div(ag: Any, site: Any, base: int, extent: int, stride: int, divisor: int) -> tuple[int, int, Any]:
+def axis_div(
+    ag: Any, site: Any, base: int, extent: int, stride: int, divisor: int, bits: int
+) -> tuple[int, int, Any]:
     """`(base + i*stride) // divisor` (truncating) over an axis; a constant if all lanes agree, else a vector."""
     last = base + (extent - 1) * stride
-    if divisor > 0 and base >= 0 and last >= 0 and base // divisor == last // divisor:
-        return base // divisor, 0, None
+    if divisor > 0 and 0 <= base < 1 << (bits - 1) and 0 <= last < 1 << (bits - 1):
+        first = base // divisor
+        if first == last // divisor:
+            return first, 0, None
+    return 0, 0, torch.div(_axis(ag, site, base, extent, stride, divisor, bits), divisor, rounding_mode="trunc")
+
+
+def _axis(ag: Any, site: Any, base: int, extent: int, stride: int, divisor: int, bits: int) -> torch.Tensor:
+    """An index vector, wrapped to its width."""
     if divisor == 0:
-        ag.fault(ARITHMETIC, site, reason="division-by-zero", dividend=base)
-    return 0, 0, torch.div(arange(extent) * stride + base, divisor, rounding_mode="trunc")
+        ag.fault(ARITHMETIC, site, reason="division-by-zero", dividend=base, bits=bits)
+    vector = arange(extent) * wrap(stride, 64) + wrap(base, 64)
+    return vector.to(INT_DTYPE[bits]).to(torch.int64)
 
 
 # --- integer tiles

@@ -223,7 +223,7 @@ class Generator:
 
         The common case costs one comparison: a base within a quarter of the range, and strides that were checked once.
         """
-        if element.bits >= 64 or lattice.base.value is not None and all(s.value is not None for s in lattice.strides):
+        if element.bits >= 64 or static_span(lattice, element):
             return
         if self.fusion is not None:
             self.fusion.guard(op, lattice, element)
@@ -239,10 +239,11 @@ class Generator:
         site = self.site(op)
         self._guard_strides(site, spans, element, limit)
         base = self.emit.text(lattice.base)
-        if lattice.base.name is None and lattice.base.value is None or spans:
+        constant = lattice.base.value
+        if static_span(lattice, element) is False or constant is None and (lattice.base.name is None or spans):
             pairs = "".join(f"({n}, {self.emit.text(s)}), " for n, s in spans)
-            self.emit.line(f"if not {-limit} <= {base} <= {limit}: ")
-            self.emit.scopes[-1].lines[-1] += f"check_span(ag, {site}, {base}, ({pairs}), {element.bits})"
+            test = "" if constant is not None else f"if not {-limit} <= {base} <= {limit}: "
+            self.emit.line(f"{test}check_span(ag, {site}, {base}, ({pairs}), {element.bits})")
         self.emit.scopes[-1].known[key] = base
 
     def _guard_strides(self, site: str, spans: Sequence[tuple[int, Poly]], element: Element, limit: int) -> None:
@@ -388,6 +389,18 @@ def _extreme(function: str, texts: list[str], default: str) -> str:
 
 def _all(shape: Shape) -> str:
     return "(" + ", ".join(f"0, {n}" for n in shape) + ",)"
+
+
+def static_span(lattice: Lattice, element: Element) -> bool | None:
+    """Whether a lattice of constants fits its integers; None if it is not known at compile time."""
+    numbers = [lattice.base.value, *(s.value for s in lattice.strides)]
+    if lattice.vecs or any(n is None for n in numbers):
+        return None
+    low = high = lattice.base.value or 0
+    for extent, stride in zip(lattice.shape, lattice.strides, strict=True):
+        reach = (extent - 1) * (stride.value or 0)
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return element.low <= low and high <= element.high
 
 
 def uniform_like(shape: Shape, value: Scalar) -> IndexTile:

@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from .arithmetic import unsigned, wrap
 from .elements import Element, type_info
-from .generator import Generator, rule
+from .generator import Generator, rule, static_span
 from .ir_access import attr, dense_values, prop
 from .poly import ONE, ZERO, Poly
 from .values import Bound, Box, Clk, Cond, IndexTile, Lattice, Scalar, Splat, Tile, Token, Value, Vec
@@ -205,14 +205,14 @@ def _divide_axis(g: Generator, op: Operation, a: Value, b: Value, function: str)
     if x is None or divisor is None or x.vecs or len(x.moving_axes) != 1:
         return None
     (axis,) = x.moving_axes
-    g.guard(op, x, divisor.element)
     base, stride, by = g.poly_text(x.base), g.poly_text(x.strides[axis]), g.exact_text(divisor)
+    site, bits = g.site(op), divisor.element.bits
     key = (function, x, by)
     known = g.emit.find(key)
     if known is None:
         stem = [g.emit.fresh(hint) for hint in ("qb", "qs", "qv")]
         known = ", ".join(stem)
-        g.emit.line(f"{known} = {function}(ag, {g.site(op)}, {base}, {x.shape[axis]}, {stride}, {by})")
+        g.emit.line(f"{known} = {function}(ag, {site}, {base}, {x.shape[axis]}, {stride}, {by}, {bits})")
         g.emit.scopes[-1].known[key] = known
     new_base, new_stride, vector = known.split(", ")
     strides = tuple(Poly.symbol(new_stride) if i == axis else ZERO for i in range(len(x.shape)))
@@ -394,6 +394,8 @@ def _compare_lattices(
     step = difference.strides[axis].value
     if step is None or (predicate == "eq" and abs(step) != 1):
         return None
+    if False in (static_span(x, element), static_span(y, element)):
+        return None
     for side in (x, y):
         g.guard(op, side, element)
     base = difference.base if step > 0 else -difference.base
@@ -434,7 +436,7 @@ def extsi(g: Generator, op: Operation) -> None:
     match value:
         case Scalar():
             g.set(op, Scalar(g.exact(value), element, value.clk))
-        case IndexTile():
+        case IndexTile() if static_span(value.lattice, value.element) is not False:
             g.guard(op, value.lattice, value.element)
             g.set(op, IndexTile(value.lattice, element, value.clk))
         case Cond() | Box() if _is_uniform_bool(value):
