@@ -10,6 +10,7 @@ from tdist.verify import ensure_shmem
 from tdist.verify.inputs import factor, payload
 
 BLOCK = 64
+TILE = 16
 SHAPE = {"m": 16, "n": 96}
 INT32_SLOT, INT64_SLOT = 16, 8
 
@@ -97,3 +98,26 @@ GEMM = {
     "golden_local": gemm_golden_local,
     "relaunchable": True,
 }
+
+
+class GemmWorkspace:
+    """Two rounds of one 16-row panel a rank, int64 `ready` and `credit` signals 64 bytes apart, a round counter."""
+
+    def __init__(self, rt, case):
+        ensure_shmem(rt)
+        self.shard = -(-case["m"] // case.nranks)
+        self.rounds, self.next_round = -(-self.shard // TILE), 1
+        self.columns = -(-case["n"] // TILE)
+        self.grid = (min(4, case.nranks * self.columns),)
+        self.buffer = ash.aclshmem_create_tensor((2, case.nranks, TILE, case["k"]), dtype=case.torch_dtype)
+        slots = 1 + 2 * case.nranks + 2 * case.nranks * self.columns
+        self.signals = ash.aclshmem_create_tensor((slots, INT64_SLOT), dtype=torch.int64)
+        self.signals.zero_()
+        self.ready, self.credit = self.signals[1:], self.signals[1 + 2 * case.nranks :]
+        rt.synchronize()
+        rt.host_barrier()
+
+    def first_round(self):
+        first = self.next_round
+        self.next_round += self.rounds
+        return first
