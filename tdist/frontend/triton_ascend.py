@@ -1,7 +1,8 @@
 """Kernel source → TTIR text, with triton-ascend 3.2's own front end and no device.
 
-Only the inliner and symbol-dce run here. Everything that acts on effects runs after the carriers have become
-`distributed.*` ops, over that dialect's effects: Triton's own CSE and LICM would treat carriers wrongly.
+Only symbol-dce runs here. Everything that acts on effects runs after the carriers have become `distributed.*` ops, over
+that dialect's effects: Triton's own CSE and LICM would treat carriers wrongly, and MLIR's inliner canonicalizes, which
+deletes a polling loop without a word. Calls are inlined by `tdist.passes.inline_calls`.
 
 Source:
     Seed 000 section 4.1 (where the distributed ops are made); triton-ascend 3.2.0, `compiler/code_generator.py`.
@@ -95,7 +96,7 @@ def _ttir(fn: Any, types: dict[str, str], constants: dict[str, Any]) -> str:
             module = source.make_ir(options, backend.get_codegen_implementation(), backend.get_module_map(), context)
     except CompilationError as error:
         raise kernel_error(fn, error) from None
-    _inline(fn, module, context)
+    _verify(fn, module, context)
     return str(module)
 
 
@@ -109,12 +110,11 @@ def _backend() -> tuple[Any, Any]:
     return backend, backend.parse_options({"debug": True, "sanitize_overflow": False})
 
 
-def _inline(fn: Any, module: Any, context: Any) -> None:
+def _verify(fn: Any, module: Any, context: Any) -> None:
     __tracebackhide__ = True
     from triton._C.libtriton import ir, passes
 
     manager = ir.pass_manager(context)
-    passes.common.add_inliner(manager)
     passes.common.add_symbol_dce(manager)
     try:
         manager.run(module)
