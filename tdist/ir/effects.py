@@ -148,7 +148,14 @@ def is_dead(op: Operation) -> bool:
     for result in op.results:
         if result.first_use is not None:
             return False
-    return op.name not in _KEPT and not effects(op).writes
+    return op.name not in _KEPT and not _writes(op)
+
+
+def _writes(op: Operation) -> bool:
+    """`effects(op).writes`, which stops at the first write inside."""
+    if op.name not in _RECURSIVE:
+        return effects(op).writes
+    return any(_writes(inner) for region in op.regions for block in region.blocks for inner in block.ops)
 
 
 _KEPT = {

@@ -40,12 +40,15 @@ def _sweep(module: ModuleOp, report: CompileReport) -> bool:
     for op in reversed(all_ops(module)):
         if op.parent is not None and erase_if_dead(op, report):
             changed = True
+    dropped = False  # whether a rewrite has dropped a region, and operations of the list with it
     for op in all_ops(module):
-        if op.parent is None or not _is_attached(op, module):
+        if op.parent is None or (dropped and not _is_attached(op, module)):
             continue
         rewrite = _REWRITES.get(op.name)
-        if rewrite(op, report) if rewrite is not None else fold(op):
-            changed = True
+        if rewrite is None:
+            changed |= fold(op)
+        elif rewrite(op, report):
+            changed = dropped = True
     return changed
 
 

@@ -175,6 +175,13 @@ def pointers(x, y, n):
 
 
 @triton.jit
+def polling(x, y):
+    while tl.load(x) != 1:
+        pass
+    tl.store(y, 2)
+
+
+@triton.jit
 def empty():
     pass
 
@@ -192,6 +199,7 @@ CASES = {
     "numbers": (numbers, {"x": "*fp32", "y": "*fp32", "i": "i32", "f": "fp32"}, {"B": 16}),
     "caller": (caller, {"x": "*i32", "n": "i32"}, {}),
     "pointers": (pointers, {"x": "*i32", "y": "*i32", "n": "i32"}, {}),
+    "polling": (polling, {"x": "*i32", "y": "*i32"}, {}),
     "empty": (empty, {}, {}),
 }
 """name → (kernel, signature, constexprs)"""

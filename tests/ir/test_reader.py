@@ -13,9 +13,10 @@ from tdist.ir.location import SourceLoc, loc_of
 
 pytest.importorskip("triton.backends.ascend", reason="waits for triton-ascend, which prints the texts")
 
-from reader_kernels import CASES
+from reader_kernels import CASES, polling
 
 from tdist.frontend.triton_ascend import compile_source
+from tdist.passes import run_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,10 @@ def test_locations_are_those_of_a_full_parser(texts: dict[str, str], name: str) 
 
 
 def test_an_inlined_operation_knows_its_callers(texts: dict[str, str]) -> None:
-    divisions = [loc_of(op) for op in read_ttir(texts["control"]).walk() if op.name == "arith.divsi"]
+    module = read_ttir(texts["control"])
+    run_pipeline(module, ["lift-early-returns", "inline-calls"])
+    module.verify()
+    divisions = [loc_of(op) for op in module.walk() if op.name == "arith.divsi"]
     source = CASES["control"][0].fn.__code__.co_filename
     lines = Path(source).read_text(encoding="utf-8").splitlines()
     assert len(divisions) == 2
@@ -63,6 +67,15 @@ def test_an_inlined_operation_knows_its_callers(texts: dict[str, str]) -> None:
         assert loc is not None and loc.file == source
         assert "y // 3" in lines[loc.line - 1]
         assert [("helper(" in lines[caller.line - 1]) for caller in loc.callers] == [True]
+
+
+def test_a_polling_loop_of_the_source_is_reported_as_lost() -> None:
+    """MLIR's inliner would delete it before we see it."""
+    module = read_ttir(compile_source(polling, {"x": "*i32", "y": "*i32"}, {}).ttir)
+    report = run_pipeline(module)
+    lines = Path(polling.fn.__code__.co_filename).read_text(encoding="utf-8").splitlines()
+    assert [lost.op_name for lost in report.lost] == ["scf.while", "tt.load"]
+    assert all("while tl.load" in lines[lost.loc.line - 1] for lost in report.lost)
 
 
 def test_a_loop_without_results_keeps_its_last_operation(texts: dict[str, str]) -> None:
