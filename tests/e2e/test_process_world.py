@@ -210,26 +210,37 @@ class TestDeaths:
         assert pool.run(target("group"))
         assert not set(pool.pids.values()) & set(before.values()) - {before["forkserver"]}
 
-    @pytest.mark.parametrize("victim", ["engine", "forkserver", "rank 2"])
-    def test_a_process_is_killed_from_outside(self, victim):
+    @pytest.mark.parametrize("victim", ["engine", "rank 2"])
+    def test_a_process_is_killed_from_outside(self, pool, victim):
+        pool.run(target("echo"))
+        before = pool.pids
+        message = self.kill_while_running(pool, victim)
+        assert message.startswith(f"{victim} (pid {before[victim]}) was killed by SIGKILL while it ran {HOSTS}::wait")
+        assert survivors(set(before.values()) - {before["forkserver"]}) == []
+        assert pool.run(target("group"))
+        assert pool.pids["forkserver"] == before["forkserver"]
+
+    def test_the_fork_server_is_killed(self):
         before = belongings()
         with RankPool(NRANKS) as pool:
-            pool.start()
-            pids = pool.pids
-            killer = threading.Timer(1.0, os.kill, (pids[victim], signal.SIGKILL))
-            killer.start()
-            name = "fork server" if victim == "forkserver" else victim
-            with pytest.raises(WorldStopped, match=rf"{name} \(pid {pids[victim]}\) was killed by SIGKILL"):
-                pool.run(target("wait"))
-            killer.join()
-            gone = pids.values() if victim == "forkserver" else set(pids.values()) - {pids["forkserver"]}
-            assert survivors(gone) == []
+            first = pool.pids
+            message = self.kill_while_running(pool, "forkserver")
+            assert message.startswith(f"the fork server (pid {first['forkserver']}) was killed by SIGKILL")
+            assert survivors(first.values()) == []
             assert pool.run(target("group"))
-            pids = pids | {f"new {name}": pid for name, pid in pool.pids.items()}
-        assert survivors(pids.values()) == []
+            second = pool.pids
+        assert survivors(second.values()) == []
         assert belongings() <= before
 
-    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+    def kill_while_running(self, pool, victim: str) -> str:
+        killer = threading.Timer(1.0, os.kill, (pool.pids[victim], signal.SIGKILL))
+        killer.start()
+        with pytest.raises(WorldStopped) as caught:
+            pool.run(target("wait"))
+        killer.join()
+        return str(caught.value)
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
     def test_the_launcher_is_killed(self, number):
         before = belongings()
         command = [sys.executable, str(HERE / "pool_launcher.py"), target("wait")]

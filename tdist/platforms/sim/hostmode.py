@@ -226,7 +226,7 @@ class _Access:
         return entry[2]
 
     def _refuse_overlap(self, tensor: torch.Tensor) -> None:
-        if torch._debug_has_internal_overlap(tensor) == 1:
+        if any(tensor.stride(d) == 0 and tensor.size(d) > 1 for d in range(tensor.dim())):
             raise UsageError(
                 f"{self.plan.name} writes a device tensor of shape {tuple(tensor.shape)} whose elements share memory "
                 f"(strides {tensor.stride()}); clone() it first"

@@ -304,7 +304,8 @@ def join_group(rank: int, nranks: int, store_fd: int) -> None:
 
     os.environ["GLOO_SOCKET_IFNAME"] = _loopback()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(nranks), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(nranks))
-    store = dist.FileStore(f"/proc/self/fd/{store_fd}", nranks)
+    path = f"/proc/self/fd/{store_fd}"
+    store = dist.FileStore(path, nranks)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=nranks)
 
 

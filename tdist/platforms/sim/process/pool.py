@@ -187,7 +187,11 @@ class RankPool:
         self._target = ""  # what the ranks are running
 
     def __enter__(self) -> RankPool:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -142,7 +142,8 @@ class Channel:
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The elements of a tensor in row-major order, as bytes."""
-    return memoryview(flat_bytes(tensor.detach()).numpy() if tensor.numel() else b"").cast("B")
+    raw: Any = flat_bytes(tensor.detach()).numpy() if tensor.numel() else b""
+    return memoryview(raw).cast("B")
 
 
 def pack(value: Any, blobs: list[Any], where: str) -> Any:
