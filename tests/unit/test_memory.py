@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 
 import pytest
@@ -27,7 +28,7 @@ def test_offsets_agree_and_bases_differ(space):
     assert len({al.offset_bytes for al in peers}) == 1
     assert len({al.lo for al in peers}) == 3
     assert [al.lo - memory.base for al, memory in zip(peers, space.ranks, strict=True)] == [0, 0, 0]
-    steps = {b.lo - a.lo for a, b in zip(peers, peers[1:], strict=False)}
+    steps = {b.lo - a.lo for a, b in itertools.pairwise(peers)}
     assert len(steps) == 2, "bases must not be a plain arithmetic progression that pointer arithmetic could hit"
 
 
@@ -144,7 +145,7 @@ def test_blocks_never_overlap_and_everything_comes_back(steps):
         if drop and live:
             assert heap.release(live.pop(0).offset_bytes) is not None
         spans = sorted((b.offset_bytes, b.offset_bytes + b.rounded_bytes) for b in live)
-        assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
         assert heap.free_bytes + sum(b.rounded_bytes for b in live) == 4096
     for block in live:
         heap.release(block.offset_bytes)

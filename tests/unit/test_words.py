@@ -204,7 +204,7 @@ def test_a_credit_prevents_overshoot():
 
 
 def test_an_unordered_add_after_an_ordered_one_still_overshoots():
-    """Rank 1 adds again once the waiter is through, rank 2 waits for nobody: its ADD could have come before the poll."""
+    """Rank 1 adds again once the waiter is through, rank 2 waits for nobody: its ADD may precede the poll."""
     third = site(9, "notify", "sig")
 
     def body(ag, pid, n, data, data_al, sig, sig_al):

@@ -448,7 +448,7 @@ class Detector:
                 self._check_own(other, writes, ac, who, site, r)
                 continue
             in_seed = other.stamp > seed.m[other.entry]
-            if in_seed or (other.stamp > ascend.m[other.entry + 1] and not other.in_order):
+            if in_seed or (other.stamp > ascend.m[other.entry + 1] and not other.complete):
                 mine = Access(ac.entry, ac.counter, site, who, writes, r.shape, r.word)
                 self._report(Conflict(other, mine, in_seed, ac, seed, ascend, r.shadow.allocation))
 

@@ -255,7 +255,7 @@ class Engine:
                 self._advance(stream)
             self._drive()
             if self._leave or not (self._recheck() or self.runnable):
-                if self.requests.complete():
+                if self.requests.complete() or self.stopped is not None:
                     return
                 if self.runnable:
                     continue

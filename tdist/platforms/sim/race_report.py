@@ -45,6 +45,11 @@ class Access:
     word: int = 0
     in_order: bool = False
 
+    @property
+    def complete(self) -> bool:
+        """Never in flight after a later release: signals, and polls, which have returned their value."""
+        return self.in_order or (self.word > 0 and not self.writes)
+
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
