@@ -82,7 +82,7 @@ def test_the_printed_ring_with_repaired_signals_is_still_wrong(nranks):
 def test_the_corrected_ring_is_clean_and_sums(nranks, programs, n):
     launches = 2
     slots = 2 * (nranks - 1) * programs
-    buffers = (Buf("remote", 2 * nranks * n), Buf("sig", slots * 16))
+    buffers = (Buf("sig", slots * 16), Buf("remote", 2 * nranks * n))  # signals first: whole 64-byte lines
 
     def host(rt, t):
         results = []

@@ -36,11 +36,13 @@ import torch
 
 from tdist.errors import WorldStopped
 from tdist.findings import Finding
+from tdist.platforms.sim.world import World
 
 MARKER = re.compile(r"#.*?<([\w-]+)>")
 SCHEDULES: tuple[tuple[str, int], ...] = (("run-to-block", 0), ("max-sync", 0), *(("random", s) for s in range(10)))
 MANY: tuple[tuple[str, int], ...] = (*SCHEDULES, *(("random", s) for s in range(10, 40)))
 STOPPED = "stopped"
+HEAP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,6 @@ class Run:
     found: frozenset[Found]
     outcome: Any
     findings: tuple[Finding, ...]
-    error: BaseException | None
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class Observed:
     @staticmethod
     def _say(run: Run, want: frozenset[Found]) -> str:
         lines = [f"schedule {run.schedule}", f"expected {sorted(want)}", f"got      {sorted(run.found)}"]
-        return "\n".join([*lines, *(_text(f) for f in run.findings), *([repr(run.error)] if run.error else [])])
+        return "\n".join([*lines, *(_text(f) for f in run.findings)])
 
 
 def observe(
@@ -168,8 +169,8 @@ def observe(
     """Run `kernel` (or `host`) on every schedule in a fresh world and collect findings and outcomes.
 
     Args:
-        kernel: a `@triton.jit` kernel over `bufs` and `scalars`; a parameter `launch` gets the number of the launch,
-            counted from 1.
+        kernel: a `@triton.jit` kernel whose first parameters are `bufs`, in order, and whose others are `scalars`; a
+            parameter `launch` gets the number of the launch, counted from 1.
         host: instead of the launches, `host(rt, t)` with `t.<name>` for each buffer. Its result is the rank's outcome;
             None stands for reading `read`.
         read: the buffer whose contents are a rank's outcome: one value if all its elements up to the first untouched
@@ -201,7 +202,7 @@ def _host(kernel: Any, bufs: tuple[Buf, ...], host: Any, grid: int, launches: in
 def _launch(kernel: Any, tensors: Mapping[str, torch.Tensor], grid: int, launches: int, scalars: dict) -> None:
     for number in range(1, launches + 1):
         numbered = {"launch": number} if "launch" in kernel.arg_names else {}
-        kernel[(grid,)](**tensors, **scalars, **numbered)
+        kernel[(grid,)](*tensors.values(), **scalars, **numbered)
 
 
 def settle(rt: Any) -> None:
@@ -220,17 +221,13 @@ def contents(tensor: torch.Tensor) -> Any:
 
 
 def _run(body: Any, nranks: int, schedule: tuple[str, int], config: dict[str, Any]) -> Run:
-    from tdist.platforms.sim.world import World
-
     name, seed = schedule
-    with World(nranks=nranks, scheduler=name, seed=seed, detect=True, **config) as world:
-        error, outcome = None, STOPPED
-        try:
-            outcome = tuple(world.run(body))
-        except WorldStopped as stop:
-            error = stop
+    with World(nranks=nranks, scheduler=name, seed=seed, detect=True, heap_bytes=HEAP_BYTES, **config) as world:
+        results = tuple(world.run(body))
         findings = tuple(world.findings)
-    return Run(schedule, frozenset(map(reduce_finding, findings)), outcome, findings, error)
+    stopped = any(isinstance(result, WorldStopped) for result in results)
+    found = frozenset(map(reduce_finding, findings))
+    return Run(schedule, found, STOPPED if stopped else results, findings)
 
 
 def reduce_finding(found: Finding) -> Found:
