@@ -8,7 +8,7 @@ keeps the inherited methods, which were generated from the original's format.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self, TypeVar
 
 from xdsl.dialects import arith
 from xdsl.dialects.arith import (
@@ -67,7 +67,10 @@ def _print_comparison(printer: Printer, op: Operation, predicate: str) -> None:
     printer.print_attribute(op.operands[0].type)
 
 
-def _parse_comparison(cls: type[IRDLOperation], parser: Parser, predicates: list[str]) -> Operation:
+_ComparisonT = TypeVar("_ComparisonT", bound=IRDLOperation)
+
+
+def _parse_comparison(cls: type[_ComparisonT], parser: Parser, predicates: list[str]) -> _ComparisonT:
     predicate = predicates.index(parser.parse_identifier())
     parser.parse_punctuation(",")
     operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
@@ -99,7 +102,7 @@ class CmpiOp(arith.CmpiOp):
     result = result_def(boolLike)
 
     @classmethod
-    def parse(cls, parser: Parser):
+    def parse(cls, parser: Parser) -> Self:
         return _parse_comparison(cls, parser, CMPI_COMPARISON_OPERATIONS)
 
     def print(self, printer: Printer) -> None:
@@ -122,7 +125,7 @@ class CmpfOp(arith.CmpfOp):
     result = result_def(boolLike)
 
     @classmethod
-    def parse(cls, parser: Parser):
+    def parse(cls, parser: Parser) -> Self:
         return _parse_comparison(cls, parser, CMPF_COMPARISON_OPERATIONS)
 
     def print(self, printer: Printer) -> None:

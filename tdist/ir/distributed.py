@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Dialect
+from xdsl.ir import Attribute, Dialect, Operation
 from xdsl.irdl import (
     AnyAttr,
     IRDLOperation,
@@ -257,7 +257,8 @@ class NotifyOp(IRDLOperation):
 
 class _ExternEffect(MemoryEffect):
     @classmethod
-    def get_effects(cls, op) -> set[EffectInstance]:
+    def get_effects(cls, op: Operation) -> set[EffectInstance]:
+        assert isinstance(op, ExternCallOp)
         if op.is_pure:
             return set()
         return {EffectInstance(MemoryEffectKind.READ), EffectInstance(MemoryEffectKind.WRITE)}
@@ -265,7 +266,8 @@ class _ExternEffect(MemoryEffect):
 
 class _ExternSpeculatable(ConditionallySpeculatable):
     @classmethod
-    def is_speculatable(cls, op) -> bool:
+    def is_speculatable(cls, op: Operation) -> bool:
+        assert isinstance(op, ExternCallOp)
         return op.is_pure
 
 

@@ -43,9 +43,9 @@ class _Scopes:
 
     def region(self, region: Region) -> None:
         """Each block is a scope of its own; only the first block's operations dominate the others' for certain."""
-        first, *others = list(region.blocks) or [None]
-        if first is None:
+        if not region.blocks:
             return
+        first, *others = region.blocks
         undo = self.block(first)
         for block in others:
             self.forget(self.block(block))

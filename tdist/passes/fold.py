@@ -188,7 +188,8 @@ def _fill(op: Operation, value: int | float) -> bool:
             return False
         attr: Attribute = DenseIntOrFPElementsAttr.from_list(type_, [value])
     else:
-        attr = FloatAttr(float(value), type_)  # pyright: ignore[reportArgumentType]
+        assert isinstance(type_, AnyFloat)
+        attr = FloatAttr(float(value), type_)
     constant = ConstantOp.create(result_types=[type_], properties={"value": attr})
     insert_before(op, constant)
     replace(op, [constant.results[0]])

@@ -16,7 +16,7 @@ OPS = """
 tt.func @k(%p: !tt.ptr<f16>, %s: !tt.ptr<i32>, %l: !tt.ptr<i64>, %n: i32, %w: i64, %ps: tensor<4x!tt.ptr<i32>>) {
   %one = arith.constant 1 : i32
   %t = distributed.wait %s, %n, %one, scope = gpu semantic = acquire : !tt.ptr<i32>, i32, i32 -> i32
-  %t2 = distributed.wait %l, %n, %w, scope = sys semantic = acq_rel {tdist.signal_type = "uint64"} : !tt.ptr<i64>, i32, i64 -> i32
+  %t2 = distributed.wait %l, %n, %w, scope = sys semantic = acq_rel {el = "uint64"} : !tt.ptr<i64>, i32, i64 -> i32
   %t3 = distributed.wait %ps, %n, %one, scope = cta semantic = relaxed : tensor<4x!tt.ptr<i32>>, i32, i32 -> i32
   %a = distributed.consume_token %n, %t : i32, i32 -> i32
   %b = distributed.consume_token %p, %t : !tt.ptr<f16>, i32 -> !tt.ptr<f16>
@@ -29,7 +29,7 @@ tt.func @k(%p: !tt.ptr<f16>, %s: !tt.ptr<i32>, %l: !tt.ptr<i64>, %n: i32, %w: i6
   %m = distributed.get_num_ranks %n : i32
   %q = distributed.symm_at %p, %r, : !tt.ptr<f16>
   "distributed.notify"(%s, %w, %r) <{sigOp = 2 : i32, commScope = 3 : i32}> : (!tt.ptr<i32>, i64, i32) -> ()
-  %x = distributed.extern_call %p, %n {libname = "l", libpath = "", symbol = "f", pure = true} : (!tt.ptr<f16>, i32) -> i32
+  %x = distributed.extern_call %p, %n {libname = "l", libpath = "", symbol = "f", pure = true} : (!tt.ptr<f16>, i32) -> i1
   distributed.extern_call {libname = "l", libpath = "", symbol = "g", pure = false} : () -> ()
   %y:2 = distributed.extern_call %n {libname = "l", libpath = "", symbol = "h", pure = false} : (i32) -> (i32, i64)
   %id = hivm.hir.get_sub_block_idx -> i64
@@ -79,6 +79,8 @@ def generic(name: str, operands: str, properties: str, types: str) -> str:
 
 WAIT_PROPERTIES = "scope = 1 : i32, semantic = 2 : i32"
 EXTERN = 'libname = "l", libpath = "", symbol = "SYMBOL", pure = false'
+WAIT_TYPES = "(!tt.ptr<i32>, i32, i32) -> i32"
+SET = "sigOp = 1 : i32, commScope = 1 : i32"
 INVALID = [
     (
         f"%t = {generic('distributed.wait', '%s, %n, %w', WAIT_PROPERTIES, '(!tt.ptr<i32>, i32, i64) -> i32')}",
@@ -103,16 +105,14 @@ INVALID = [
         "'sigOp' must be an i32 and one of 1 (set), 2 (add), got 3 : i32",
     ),
     (
-        generic(
-            "distributed.notify", "%p, %w, %n", "sigOp = 1 : i32, commScope = 1 : i32", "(!tt.ptr<f16>, i64, i32) -> ()"
-        ),
+        generic("distributed.notify", "%p, %w, %n", SET, "(!tt.ptr<f16>, i64, i32) -> ()"),
         "a signal word has 32 or 64 bits, got a pointer to f16",
     ),
     (
         generic(
             "distributed.notify",
             "%ps, %w, %n",
-            "sigOp = 1 : i32, commScope = 1 : i32",
+            SET,
             "(tensor<4x!tt.ptr<i32>>, i64, i32) -> ()",
         ),
         "expected a scalar pointer, got tensor<4x!tt.ptr<i32>>",

@@ -308,7 +308,8 @@ def test_what_would_wrap_or_trap_does_not_fold(expression: str) -> None:
 
 @pytest.mark.parametrize(("divisor", "leaves"), [("%nine", True), ("%n", False)])
 def test_a_division_leaves_a_loop_only_if_it_cannot_trap(divisor: str, leaves: bool) -> None:
-    body = f"scf.for %i = %zero to %n step %one : i32 {{\n%a = arith.divsi %n, {divisor} : i32\ntt.store %s, %a : !tt.ptr<i32>\n}}"
+    inside = f"%a = arith.divsi %n, {divisor} : i32\ntt.store %s, %a : !tt.ptr<i32>"
+    body = f"scf.for %i = %zero to %n step %one : i32 {{\n{inside}\n}}"
     module, _ = run(body, "licm")
     assert (names(module)[0] == "arith.divsi") is leaves
 
@@ -322,7 +323,8 @@ def test_loads_stay_in_loops() -> None:
 
 
 def test_dce_keeps_effects() -> None:
-    body = f"tt.store %q, %v : !tt.ptr<f16>\n%o = {CAS}\n{BARRIER}\n%x = tt.load %p : !tt.ptr<f16>\n%y = arith.addi %n, %n : i32"
+    dead = "%x = tt.load %p : !tt.ptr<f16>\n%y = arith.addi %n, %n : i32"
+    body = f"tt.store %q, %v : !tt.ptr<f16>\n%o = {CAS}\n{BARRIER}\n{dead}"
     module, report = run(body, "dce")
     assert names(module) == ["tt.store", "tt.atomic_cas", "distributed.extern_call"]
     assert lines(report.lost) == [("tt.load", 4)]
@@ -433,7 +435,8 @@ def test_a_cycle_of_branches_is_refused() -> None:
 
 
 def carrier(symbol: str, operands: str, types: str) -> str:
-    return f'tt.extern_elementwise {operands} {{libname = "tdist", libpath = "", pure = false, symbol = "{symbol}"}} : {types}'
+    fields = f'libname = "tdist", libpath = "", pure = false, symbol = "{symbol}"'
+    return f"tt.extern_elementwise {operands} {{{fields}}} : {types}"
 
 
 LIFTS = [
