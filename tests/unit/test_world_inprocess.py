@@ -344,6 +344,18 @@ def test_the_same_seed_gives_the_same_events(make_world):
     assert runs[0][1]
 
 
+def test_stats_count_steps_and_launches(make_world):
+    def host(rt):
+        for _ in range(rt.rank):
+            rt.launch(FILL, (2, 1, 1), [torch.zeros(16), 1.0])
+
+    world = make_world(3)
+    world.run(host)
+    assert world.stats.launches == (0, 1, 2)
+    assert world.stats.steps == 3 * 2 * 2
+    assert world.stats.detector is not None
+
+
 def test_host_sites_are_the_users_lines(make_world):
     sites = []
     world = make_world(1)

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ import torch
 from tdist.errors import TdistError, UsageError, VerificationFailed, WorldStopped
 from tdist.findings import Finding, to_text
 from tdist.platforms.base import current
+from tdist.platforms.sim.detector import DetectorStats
 from tdist.platforms.sim.device_tensors import Box, alias_bytes
 from tdist.platforms.sim.engine import Engine, WorldConfig
 from tdist.platforms.sim.engine_port import EnginePort
@@ -29,6 +31,18 @@ from tdist.platforms.sim.streams import HostSite
 
 _JOIN_SECONDS = 5.0
 _POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class WorldStats:
+    """What a world has done.
+
+    `steps`: resumptions of device agents; `launches`: by rank; `detector`: its own sizes, None with detection off.
+    """
+
+    steps: int
+    launches: tuple[int, ...]
+    detector: DetectorStats | None
 
 
 class _Host:
@@ -182,6 +196,13 @@ class World:
     def prints(self) -> list[Any]:
         """What kernels printed (`tl.device_print`)."""
         return list(self.engine.prints)
+
+    @property
+    def stats(self) -> WorldStats:
+        """Counts of this world so far."""
+        engine = self.engine
+        detector = None if engine.detector is None else engine.detector.stats()
+        return WorldStats(engine.steps, tuple(stream.launches for stream in engine.streams), detector)
 
     def raise_for_findings(self) -> None:
         """Raise if there are errors, or hazards where the profile or the target is Ascend's and they were asked for.
