@@ -140,7 +140,9 @@ class Launch:
     yields: int
 
 
-def build(fn, args: Sequence[Any], constexprs: Mapping[str, Any], *, detect: bool = True, fuse: bool = True) -> SimKernel:
+def build(
+    fn, args: Sequence[Any], constexprs: Mapping[str, Any], *, detect: bool = True, fuse: bool = True
+) -> SimKernel:
     """Compile `fn` for arguments like these."""
     names = [name for name in fn.arg_names if name not in constexprs]
     signature = {name: _type(arg) for name, arg in zip(names, args, strict=True)}
@@ -155,7 +157,11 @@ def _type(arg: Any) -> str:
 
 def launch(fn, grid: Sequence[int], *args: Any, detect: bool = True, fuse: bool = True, **constexprs: Any) -> Launch:
     """Compile and run; tensors are device memory, each storage one allocation."""
-    kernel = build(fn, args, constexprs, detect=detect, fuse=fuse)
+    return run(build(fn, args, constexprs, detect=detect, fuse=fuse), grid, *args, detect=detect)
+
+
+def run(kernel: SimKernel, grid: Sequence[int], *args: Any, detect: bool = True) -> Launch:
+    """Run the programs of a grid one after another."""
     agent = FakeAgent(detect)
     extents = (*grid, 1, 1)[:3]
     values = _arguments(args)

@@ -6,7 +6,10 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from codegen_harness import Fault, launch
+from codegen_harness import Fault, launch, run
+
+from tdist.frontend.kernel_ir import KernelArg, KernelIR
+from tdist.platforms.sim.compiler import SimOptions, compile_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -302,16 +305,29 @@ def test_i32_wraps_and_division_truncates():
     assert torch.equal(y, want.int())
 
 
-@triton.jit
-def tail_without_padding(x, y, n, B: tl.constexpr):
-    p = tl.make_block_ptr(x, (n,), (1,), (0,), (B,), (0,))
-    tl.store(y + tl.arange(0, B), tl.load(p, boundary_check=(0,)))
+TAIL = """
+module {
+  tt.func public @tail(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {
+    %o = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
+    %ns = tt.splat %n : i32 -> tensor<8xi32>
+    %m = arith.cmpi slt, %o, %ns : tensor<8xi32>
+    %xs = tt.splat %x : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %xp = tt.addptr %xs, %o : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    %v = tt.load %xp, %m : tensor<8x!tt.ptr<f32>>
+    %ys = tt.splat %y : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %yp = tt.addptr %ys, %o : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    tt.store %yp, %v : tensor<8x!tt.ptr<f32>>
+    tt.return
+  }
+}
+"""
 
 
-def test_lanes_that_are_off_and_have_no_value_hold_poison_and_make_no_access():
-    """A block pointer, since triton-ascend gives `tl.load(mask=…)` without `other` a zero by itself."""
+def test_masked_lanes_without_other_hold_poison_and_make_no_access():
+    """From IR, since triton-ascend's front end gives a masked load without `other` a zero by itself."""
+    kernel = KernelIR("tail", TAIL, (KernelArg("x", "*fp32"), KernelArg("y", "*fp32"), KernelArg("n", "i32")))
     x, y = torch.ones(3), torch.zeros(8)
-    done = launch(tail_without_padding, (1,), x, y, 3, B=8)
+    done = run(compile_kernel(kernel, SimOptions()), (1,), x, y, 3)
     poison = torch.full((4,), 0xA5, dtype=torch.uint8).view(torch.float32)
     assert torch.equal(y[:3], x) and torch.equal(y[3:], poison.expand(5))
     assert done.agent.reads[0][1:5] == (0, 1, 0, 12)

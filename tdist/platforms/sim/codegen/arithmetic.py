@@ -122,9 +122,7 @@ def float_to_int(ag: Any, site: Any, value: float, bits: int, signed: bool) -> i
 # --- index vectors that may stay affine
 
 
-def axis_rem(
-    ag: Any, site: Any, base: int, extent: int, stride: int, modulus: int, bits: int
-) -> tuple[int, int, Any]:
+def axis_rem(ag: Any, site: Any, base: int, extent: int, stride: int, modulus: int, bits: int) -> tuple[int, int, Any]:
     """`(base + i*stride) % modulus` over an axis as `(base, stride, None)` if no lane wraps, else `(0, 0, vector)`."""
     last = base + (extent - 1) * stride
     if 0 <= base < modulus and 0 <= last < modulus:
@@ -132,9 +130,7 @@ def axis_rem(
     return 0, 0, torch.fmod(_axis(ag, site, base, extent, stride, modulus, bits), modulus)
 
 
-def axis_div(
-    ag: Any, site: Any, base: int, extent: int, stride: int, divisor: int, bits: int
-) -> tuple[int, int, Any]:
+def axis_div(ag: Any, site: Any, base: int, extent: int, stride: int, divisor: int, bits: int) -> tuple[int, int, Any]:
     """`(base + i*stride) // divisor` (truncating) over an axis; a constant if all lanes agree, else a vector."""
     last = base + (extent - 1) * stride
     if divisor > 0 and 0 <= base < 1 << (bits - 1) and 0 <= last < 1 << (bits - 1):

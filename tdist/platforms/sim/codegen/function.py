@@ -64,7 +64,9 @@ def generate(module: ModuleOp, kernel: KernelIR, options: Options) -> Generated:
     shared = Module(kernel.name, options)
     bodies = [_function(shared, op, kernel if op is main else None, waits) for op in functions]
     source = "\n".join([*shared.definitions, "", *bodies])
-    stats = Stats(dict(shared.tiers), shared.fused_loops, shared.views, shared.cached, list(dict.fromkeys(shared.notes)))
+    stats = Stats(
+        dict(shared.tiers), shared.fused_loops, shared.views, shared.cached, list(dict.fromkeys(shared.notes))
+    )
     return Generated(source + "\n", stats)
 
 

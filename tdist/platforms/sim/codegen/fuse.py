@@ -366,5 +366,3 @@ def _emit_panel(g: Generator, panel: Panel, kk: str) -> str:
     arguments += [load_clock(g, access), "()", shape]
     local = g.emit.bind(f"{function}({', '.join(arguments)})", "panel")
     return f"{local}.t()" if panel.load.order == (1, 0) else local
-
-

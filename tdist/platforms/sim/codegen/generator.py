@@ -240,7 +240,7 @@ class Generator:
         self._guard_strides(site, spans, element, limit)
         base = self.emit.text(lattice.base)
         constant = lattice.base.value
-        if static_span(lattice, element) is False or constant is None and (lattice.base.name is None or spans):
+        if static_span(lattice, element) is False or (constant is None and (lattice.base.name is None or spans)):
             pairs = "".join(f"({n}, {self.emit.text(s)}), " for n, s in spans)
             test = "" if constant is not None else f"if not {-limit} <= {base} <= {limit}: "
             self.emit.line(f"{test}check_span(ag, {site}, {base}, ({pairs}), {element.bits})")
@@ -406,4 +406,3 @@ def static_span(lattice: Lattice, element: Element) -> bool | None:
 def uniform_like(shape: Shape, value: Scalar) -> IndexTile:
     """A scalar in all lanes."""
     return IndexTile(Lattice.uniform(shape, value.poly), value.element, value.clk)
-

@@ -27,7 +27,6 @@ from .values import (
     Scalar,
     Splat,
     Tile,
-    Token,
     Value,
 )
 
@@ -96,8 +95,6 @@ def _form(g: Generator, ssa: SSAValue, like: Value, level: int, same_al: bool) -
             return Slot(replace(like, lattice=replace(like.lattice, base=Poly.symbol(name))), [name])
         case BlockPointer():
             return _block_form(like, fresh)
-        case Token():
-            return Slot(Token(), [])
     name = fresh()
     return Slot(Tile(name, g_shape(like), like.element, owned=False), [name])
 
@@ -159,9 +156,7 @@ def _texts(g: Generator, slot: Slot, value: Value, own: bool) -> list[str]:
             return _with_al(slot, g.addresses(value).local, value.origin)
         case BlockPointer() if isinstance(value, BlockPointer):
             return _block_texts(g, shown, value)
-        case Token():
-            return []
-        case Tile() if not isinstance(value, (Pointer, PointerTile, AddressTile, BlockPointer, Token)):
+        case Tile() if not isinstance(value, (Pointer, PointerTile, AddressTile, BlockPointer)):
             tile = g.tile(value)
             return [f"{tile.local}.clone()" if own and not tile.owned else tile.local]
     raise Mismatch

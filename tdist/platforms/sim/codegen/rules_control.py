@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from . import fuse
 from .elements import type_info
 from .facts import UNKNOWN
-from . import fuse
 from .generator import Generator, Restart, rule
 from .ir_access import only_user, prop, yielded
 from .merge import Mismatch, Slot, incoming, join_forms, open_slot, template_of
 from .poly import Poly
 from .rules_dot import is_zero
-from .values import NO_CLK, Cond, Pointer, Scalar, Splat, Tile, Value, carrying
+from .values import NO_CLK, BlockPointer, Cond, Pointer, Scalar, Splat, Tile, Value, carrying
 
 POLLED = frozenset({"tt.atomic_rmw", "tt.atomic_cas"})
 
@@ -346,8 +346,8 @@ def flat(g: Generator, op: Operation, value: Value) -> list[str]:
     if type(value).__name__ in ("PointerTile", "AddressTile"):
         address = g.addresses(value)  # pyright: ignore[reportArgumentType]
         return [address.local, address.origin.al]
-    if type(value).__name__ in ("BlockPointer", "Token"):
-        raise g.error(op, f"a {type(value).__name__} cannot cross a call of a noinline function")
+    if isinstance(value, BlockPointer):
+        raise g.error(op, "a block pointer cannot cross a call of a noinline function")
     return [g.tile(value).local]
 
 

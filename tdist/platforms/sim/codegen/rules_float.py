@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
-from .elements import F32, Element, type_info
+from .elements import Element, type_info
 from .generator import Generator, rule
-from .ir_access import only_user, prop, users
+from .ir_access import only_user, prop
 from .rules_int import element_wise, set_condition, tile_shape, uniform_result, uniform_scalar
-from .values import AddressTile, Box, Cond, IndexTile, Pointer, PointerTile, Scalar, Splat, Tile, Token, Value, carrying
+from .values import AddressTile, Box, Cond, Pointer, PointerTile, Splat, Tile, Value, carrying
 
 BINARY = {"arith.addf": "{} + {}", "arith.subf": "{} - {}", "arith.mulf": "{} * {}"}
 EXTREMES = {
@@ -17,11 +17,55 @@ EXTREMES = {
     "arith.minimumf": "minimum",
     "arith.maximumf": "maximum",
 }
-FUNCTIONS = (
-    "absf acos acosh asin asinh atan atanh cbrt ceil cos cosh erf exp exp2 expm1 floor log log10 log1p log2 "
-    "round roundeven rsqrt sin sinh sqrt tan tanh trunc"
-).split()
-CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
+FUNCTIONS = [
+    "absf",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cbrt",
+    "ceil",
+    "cos",
+    "cosh",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "round",
+    "roundeven",
+    "rsqrt",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+]
+CMPF = (
+    "false",
+    "oeq",
+    "ogt",
+    "oge",
+    "olt",
+    "ole",
+    "one",
+    "ord",
+    "ueq",
+    "ugt",
+    "uge",
+    "ult",
+    "ule",
+    "une",
+    "uno",
+    "true",
+)
 PYTHON = {"oeq": "==", "ogt": ">", "oge": ">=", "olt": "<", "ole": "<=", "une": "!="}
 
 
@@ -235,5 +279,3 @@ def feeds_only_dot(value: SSAValue) -> bool:
             continue
         return False
     return True
-
-

@@ -12,7 +12,7 @@ from .elements import Element, type_info
 from .generator import Generator, rule, static_span
 from .ir_access import attr, dense_values, prop
 from .poly import ONE, ZERO, Poly
-from .values import Bound, Box, Clk, Cond, IndexTile, Lattice, Scalar, Splat, Tile, Token, Value, Vec
+from .values import Bound, Box, Clk, Cond, IndexTile, Lattice, Scalar, Splat, Tile, Value, Vec
 
 MAX_TERMS = 12
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
@@ -90,7 +90,9 @@ def tile_shape(g: Generator, op: Operation, values: list[Value]) -> tuple[int, .
     return next((v.shape for v in values if isinstance(v, (Tile, IndexTile, Box)) and v.shape), ())
 
 
-def element_wise(g: Generator, op: Operation, template: str, values: list[Value], element: Element | None = None) -> None:
+def element_wise(
+    g: Generator, op: Operation, template: str, values: list[Value], element: Element | None = None
+) -> None:
     """A torch expression over operands, at least one of which is a tensor at run time."""
     element = element or g.result_type(op).element
     texts = [g.operand(v) for v in values]
@@ -180,7 +182,9 @@ def division(g: Generator, op: Operation) -> None:
     if lattice is not None:
         g.set(op, IndexTile(lattice, g.result_type(op).element, clk))
         return
-    element_wise(g, op, f"tile_divide(ag, {g.site(op)}, {kind!r}, {{}}, {{}}, {g.result_type(op).element.bits})", [a, b])
+    element_wise(
+        g, op, f"tile_divide(ag, {g.site(op)}, {kind!r}, {{}}, {{}}, {g.result_type(op).element.bits})", [a, b]
+    )
 
 
 def _divide_scalars(
@@ -340,7 +344,7 @@ def cmpi(g: Generator, op: Operation) -> None:
     if left is not None and right is not None:
         set_condition(g, op, _compare_scalars(g, predicate, left, right), g.clk_of(a, b))
         return
-    if isinstance(a, (Cond, Box, Token)) or isinstance(b, (Cond, Box, Token)):
+    if isinstance(a, (Cond, Box)) or isinstance(b, (Cond, Box)):
         _compare_bools(g, op, predicate, a, b)
         return
     box = _compare_lattices(g, op, predicate, a, b, element) if predicate in PYTHON else None
@@ -379,9 +383,7 @@ def _compare_bools(g: Generator, op: Operation, predicate: str, a: Value, b: Val
     element_wise(g, op, f"{{}} {python} {{}}", [a, b])
 
 
-def _compare_lattices(
-    g: Generator, op: Operation, predicate: str, a: Value, b: Value, element: Element
-) -> Box | None:
+def _compare_lattices(g: Generator, op: Operation, predicate: str, a: Value, b: Value, element: Element) -> Box | None:
     """A comparison that is a bound on one axis."""
     x, y = lattice_of(a), lattice_of(b)
     if x is None or y is None or predicate == "ne":

@@ -407,5 +407,3 @@ def _atomic_tile(
     arguments = ["ag", pointer.origin.al, g.addresses(pointer).local, lanes, value]
     local = g.emit.bind(f"{function}({', '.join(arguments)})", "old")
     g.set(op, Tile(local, pointer.shape, pointer.element, True, clk=g.clk_of(pointer, mask, *values)))
-
-

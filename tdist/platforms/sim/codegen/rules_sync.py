@@ -14,7 +14,7 @@ from .elements import I32, I64, type_info
 from .generator import Generator, rule
 from .ir_access import prop
 from .poly import ZERO, Poly
-from .values import BlockPointer, Box, Pointer, PointerTile, Scalar, Token, Value, carrying
+from .values import BlockPointer, Box, Pointer, PointerTile, Scalar, Value, carrying
 
 PUT = re.compile(r"aclshmem_(?P<type>\w+)_p$")
 
@@ -59,7 +59,7 @@ def wait(g: Generator, op: Operation) -> None:
         "token",
     )
     carried = frozenset({token}) if g.module.options.detect else frozenset()
-    g.set(op, Token(g.clk_of(pointer, count, value) | carried))
+    g.set(op, Scalar(ZERO, g.result_type(op).element, g.clk_of(pointer, count, value) | carried))
 
 
 @rule("distributed.consume_token")
@@ -178,5 +178,3 @@ def assert_(g: Generator, op: Operation) -> None:
 @rule("gpu.barrier", "llvm.intr.assume")
 def nothing(g: Generator, op: Operation) -> None:
     """A program is one thread here; an assumption is not needed."""
-
-

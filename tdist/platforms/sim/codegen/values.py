@@ -238,15 +238,7 @@ class Tile:
     view_of: str | None = field(default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """The result of a wait: what consuming it adds."""
-
-    clk: Clk = NO_CLK
-    element: Element = I1
-
-
-Value = Scalar | Cond | Splat | Pointer | IndexTile | PointerTile | AddressTile | BlockPointer | Box | Tile | Token
+Value = Scalar | Cond | Splat | Pointer | IndexTile | PointerTile | AddressTile | BlockPointer | Box | Tile
 V = TypeVar("V", bound=Value)
 
 
