@@ -29,7 +29,7 @@ tt.func @k(%p: !tt.ptr<f16>, %s: !tt.ptr<i32>, %l: !tt.ptr<i64>, %n: i32, %w: i6
   %m = distributed.get_num_ranks %n : i32
   %q = distributed.symm_at %p, %r, : !tt.ptr<f16>
   "distributed.notify"(%s, %w, %r) <{sigOp = 2 : i32, commScope = 3 : i32}> : (!tt.ptr<i32>, i64, i32) -> ()
-  %x = distributed.extern_call %p, %n {libname = "l", libpath = "", symbol = "f", pure = true} : (!tt.ptr<f16>, i32) -> i1
+  %x = distributed.extern_call %p {libname = "l", libpath = "", symbol = "f", pure = true} : (!tt.ptr<f16>) -> i32
   distributed.extern_call {libname = "l", libpath = "", symbol = "g", pure = false} : () -> ()
   %y:2 = distributed.extern_call %n {libname = "l", libpath = "", symbol = "h", pure = false} : (i32) -> (i32, i64)
   %id = hivm.hir.get_sub_block_idx -> i64
@@ -91,11 +91,11 @@ INVALID = [
         "expected a pointer or a tensor of pointers, got i32",
     ),
     (
-        f"%t = {generic('distributed.wait', '%s, %n, %n', 'scope = 4 : i32, semantic = 2 : i32', '(!tt.ptr<i32>, i32, i32) -> i32')}",
+        f"%t = {generic('distributed.wait', '%s, %n, %n', 'scope = 4 : i32, semantic = 2 : i32', WAIT_TYPES)}",
         "'scope' must be an i32 and one of 1 (gpu), 2 (cta), 3 (sys), got 4 : i32",
     ),
     (
-        f"%t = {generic('distributed.wait', '%s, %n, %n', 'scope = 1 : i32, semantic = 0 : i32', '(!tt.ptr<i32>, i32, i32) -> i32')}",
+        f"%t = {generic('distributed.wait', '%s, %n, %n', 'scope = 1 : i32, semantic = 0 : i32', WAIT_TYPES)}",
         "'semantic' must be an i32 and one of 1 (relaxed), 2 (acquire), 3 (release), 4 (acq_rel), got 0 : i32",
     ),
     (
@@ -151,7 +151,8 @@ INVALID = [
         "loads f16, but its result is f32",
     ),
     (
-        '"tt.store"(%p, %n) <{boundaryCheck = array<i32>, cache = 1 : i32, evict = 1 : i32}> : (!tt.ptr<f16>, i32) -> ()',
+        '"tt.store"(%p, %n) <{boundaryCheck = array<i32>, cache = 1 : i32, evict = 1 : i32}>'
+        " : (!tt.ptr<f16>, i32) -> ()",
         "stores i32 through !tt.ptr<f16>",
     ),
     ("%x = tt.make_range {start = 0 : i32, end = 8 : i32} : tensor<4xi32>", "a range of 8 elements cannot have type"),
