@@ -34,7 +34,7 @@ class AgentFault(Exception):
         self.finding = finding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AtWait:
     """Blocked in a wait: slot `slot` must equal `want`."""
 
@@ -44,7 +44,7 @@ class AtWait:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AtPoll:
     """Blocked in a loop that changes nothing until one of the words that it read differs from what it saw."""
 

@@ -15,6 +15,8 @@ _FLOAT_TYPES: Final = {2: np.float16, 4: np.float32, 8: np.float64}
 
 def wrap(value: int, width_bytes: int) -> int:
     """`value` as a signed integer of `width_bytes`: what memory holds."""
+    if width_bytes > 2 and -0x8000_0000 <= value <= 0x7FFF_FFFF:
+        return int(value)
     bits = 8 * width_bytes
     value = int(value) & ((1 << bits) - 1)
     return value - (1 << bits) if value >> (bits - 1) else value

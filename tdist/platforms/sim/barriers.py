@@ -36,7 +36,7 @@ class Missing:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AtBarrier:
     """Why an agent is blocked."""
 

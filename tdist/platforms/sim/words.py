@@ -33,9 +33,9 @@ ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
 RELEASES: Final = frozenset({"release", "acq_rel"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
-    """One write to a word, or one poll that returned."""
+    """One write to a word, or one poll that returned. Never changed; frozen ones cost three times as much to make."""
 
     slot: int
     stamp: int
@@ -69,6 +69,7 @@ class Word:
         "held_local",
         "index",
         "last",
+        "line",
         "local",
         "lock",
         "mem",
@@ -103,6 +104,7 @@ class Word:
         self.waiters: list[Waiter] = []
         self.last: tuple[Who, Site, int] | None = None
         self.signal = False
+        self.line: dict[int, Word] = {}
         self.guards: list[GuardedSpan] | None = None
 
     @property
@@ -235,7 +237,8 @@ class SyncWords:
         word = al.sync.get(off)
         if word is None or word.width != width:
             word = self._new(ag, al, off, width, site)
-        word.refresh()
+        if word.mem[word.index] != word.value:
+            word.refresh()
         return word
 
     def drop(self, al: Allocation) -> None:
@@ -245,9 +248,7 @@ class SyncWords:
 
     def _drop_word(self, word: Word) -> None:
         del word.al.sync[word.off]
-        line = self.lines.get(word.address // LINE_BYTES)
-        if line is not None:
-            line.pop(word.address, None)
+        word.line.pop(word.address, None)
 
     def plain_write(self, al: Allocation, lo: int, hi: int) -> None:
         """A plain or host write has changed bytes `[lo, hi)`: the words there release nothing; waiters look again."""
@@ -279,9 +280,10 @@ class SyncWords:
         for slot in range(n):
             word = self.at(ag, al, off + LINE_BYTES * slot, width, site)
             word.signal = True
-            while word.refresh() != want:
+            while word.value != want:
                 ag.block_on(word, want, site, slot)
                 yield
+                word.refresh()
             if clocks is not None:
                 self._observe(ag, clocks, word, want, site)
                 if acquires:
@@ -427,9 +429,8 @@ class SyncWords:
                     self._concurrent_set(word, earlier, record)
         if word.observed:
             self._check_overshoot(clocks, word, record, is_set)
-        line = self.lines[word.address // LINE_BYTES]
-        if len(line) > 1:
-            self._check_line(clocks, line, word, record, is_set)
+        if len(word.line) > 1:
+            self._check_line(clocks, word.line, word, record, is_set)
         if is_set:
             word.sets.clear()
             word.adds.clear()
@@ -514,7 +515,8 @@ class SyncWords:
                     self._width_mismatch(ag, other, off, width, site)
                 self._drop_word(other)
         word = al.sync[off] = Word(al, off, width)
-        self.lines.setdefault(word.address // LINE_BYTES, {})[word.address] = word
+        word.line = self.lines.setdefault(word.address // LINE_BYTES, {})
+        word.line[word.address] = word
         return word
 
     def _width_mismatch(self, ag: Agent, other: Word, off: int, width: int, site: Site) -> NoReturn:
