@@ -6,6 +6,7 @@ one changes nothing else. Functions marked `noinline` are inlined too: it makes 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import CallSiteLoc, LocationAttr, ModuleOp, SymbolRefAttr
@@ -14,7 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tdist.errors import KernelError
 from tdist.ir import tt
 from tdist.ir.location import loc_of
-from tdist.passes.base import KernelPass, erase, replace
+from tdist.passes.base import KernelPass, all_ops, erase, replace
 from tdist.passes.report import CompileReport
 
 
@@ -31,18 +32,23 @@ class InlineCallsPass(KernelPass):
             KernelError: Recursion, a function that is not there, or one with branches.
         """
         functions = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, tt.FuncOp)}
-        inliner = _Inliner(functions)
+        calls = Counter(op.callee.root_reference.data for op in all_ops(module) if isinstance(op, tt.CallOp))
+        inliner = _Inliner(functions, calls)
         for name in functions:
             inliner.settle(name)
         for function in functions.values():
-            visibility = function.sym_visibility
-            if visibility is not None and visibility.data == "private":
+            if _is_private(function):
                 erase(function)
+
+
+def _is_private(function: tt.FuncOp) -> bool:
+    return function.sym_visibility is not None and function.sym_visibility.data == "private"
 
 
 @dataclass
 class _Inliner:
     functions: dict[str, tt.FuncOp]
+    calls: Counter[str]  # how many calls of each function are left
     settled: set[str] = field(default_factory=set)
     path: list[str] = field(default_factory=list)
 
@@ -51,11 +57,13 @@ class _Inliner:
         if name in self.settled:
             return
         self.path.append(name)
-        for op in list(self.functions[name].walk()):
+        for op in all_ops(self.functions[name]):
             if isinstance(op, tt.CallOp):
                 callee = self._callee(op)
-                self.settle(callee.sym_name.data)
-                _inline(op, callee)
+                called = callee.sym_name.data
+                self.settle(called)
+                self.calls[called] -= 1
+                _inline(op, callee, consume=self.calls[called] == 0 and _is_private(callee))
         self.path.pop()
         self.settled.add(name)
 
@@ -73,20 +81,27 @@ class _Inliner:
         return callee
 
 
-def _inline(call: tt.CallOp, callee: tt.FuncOp) -> None:
-    """Replace a call by a copy of the callee's body."""
+def _inline(call: tt.CallOp, callee: tt.FuncOp, consume: bool) -> None:
+    """Replace a call by the callee's body: a copy of it, or, if `consume`, the body itself."""
     body, into = callee.body.block, call.parent
     assert into is not None
     mapping: dict[SSAValue, SSAValue] = dict(zip(body.args, call.srcs, strict=True))
+    if consume:
+        for argument, value in mapping.items():
+            argument.replace_all_uses_with(value)
     places = _Places(call.location)
-    for op in body.ops:
+    for op in list(body.ops):
         if isinstance(op, tt.ReturnOp):
             replace(call, [mapping.get(value, value) for value in op.srcs])
+            if consume:
+                op.operands = []
             return
-        copy = op.clone(mapping)
-        for inner in copy.walk():
+        if consume:
+            op.detach()
+        inlined = op if consume else op.clone(mapping)
+        for inner in all_ops(inlined):
             places.move(inner)
-        into.insert_op_before(copy, call)
+        into.insert_op_before(inlined, call)
 
 
 class _Places:

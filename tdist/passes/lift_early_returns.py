@@ -35,8 +35,19 @@ class LiftEarlyReturnsPass(KernelPass):
             KernelError: A cycle of branches, or more paths than can be spelt out.
         """
         for op in module.body.block.ops:
-            if isinstance(op, tt.FuncOp) and len(op.body.blocks) > 1:
+            if isinstance(op, tt.FuncOp) and len(op.body.blocks) > 1 and not _drop_unreachable(op):
                 _Lift(op).run()
+
+
+def _drop_unreachable(function: tt.FuncOp) -> bool:
+    """Triton opens a block after each `return`, reached or not; says whether only the first block can be reached."""
+    entry, *others = function.body.blocks
+    if not isinstance(entry.last_op, tt.ReturnOp):
+        return False
+    for block in others:
+        function.body.detach_block(block)
+        block.erase(safe_erase=False)
+    return True
 
 
 class _Lift:
