@@ -228,9 +228,9 @@ class World:
             WorldStopped: the world was stopped by an earlier run.
         """
         self._check_idle()
-        self._running = True
         self._hosts = [_Host(rank) for rank in range(self.config.nranks)]
         with simulation_scope(), _outer_modes_paused():
+            self._running = True
             try:
                 self._port.begin()
                 self._conduct(fn, args, kwargs)

@@ -154,6 +154,7 @@ def main(fd: int) -> None:
         channel.send({"op": "failed", "type": "EnvironmentUnfit", "text": text})
         return
     ForkServer(channel).serve()
+    os._exit(0)  # an interpreter with torch takes a second to tear down, and nothing here needs it; children die too
 
 
 def command(fd: int) -> list[str]:
