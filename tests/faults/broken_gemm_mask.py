@@ -59,9 +59,8 @@ def gemm_kernel(
                     b = tl.load(b_ptr + ks[:, None] * N + ns[None, :], mask=mask, other=0.0)
                     acc += tl.dot(a, b)
                 c_ptrs = c_ptr + (source * S + rows)[:, None] * N + ns[None, :]
-                tl.store(
-                    c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=((source * S + rows)[:, None] < M) & (ns[None, :] < N)
-                )  # FAULT
+                mask = ((source * S + rows)[:, None] < M) & (ns[None, :] < N)  # FAULT: the next shard's rows too
+                tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
                 libshmem_device.fence()
                 credit = ((buffer * world + rank) * cols + task % cols) * SLOT
                 dl.notify(credit_ptr + credit, source, signal=number.to(tl.int64), sig_op="set")
