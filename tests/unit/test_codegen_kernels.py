@@ -242,7 +242,7 @@ def reductions(x, y, z, B: tl.constexpr):
     tl.store(y + 3, tl.min(a, 0))
     tl.store(y + 4, tl.argmin(a, 0))
     tl.store(y + 5, _store_and_add(y + 6, 2.5))
-    if tl.program_id(0) == 0:
+    if tl.program_id(0) == 0:  # noqa: SIM108
         p = y + 7
     else:
         p = z

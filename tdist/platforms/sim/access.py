@@ -181,7 +181,7 @@ def _fault_at(ag: Any, al: Any, offset_bytes: int, spec: Spec, lane: tuple[int, 
 
 
 def runs(region: Region, size: int) -> Iterator[tuple[int, int, int, int]]:
-    """A region as boxes `(offset, rows, stride, width)` in bytes: the unit-stride axis is the run, the next the rows."""
+    """A region as boxes `(offset, rows, stride, width)` in bytes: the unit-stride axis is the run, the next rows."""
     axes = [(s, n) for s, n in zip(region.strides, region.extents, strict=True) if n > 1 and s]
     axes.sort()
     width = 1
@@ -229,6 +229,7 @@ def load_box(
             return filled(ag, shape, out_dtype, fill, dtype)
         if detect:
             record_read(ag, al, region, size, clk, site)
+        key: Any = None
         if cache is not None:
             key = (address, region.strides, region.extents, region.low, shape, dtype, fill)
             found = cache.find(al, key)

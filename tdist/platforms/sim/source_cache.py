@@ -1,7 +1,7 @@
-"""Generated source on disk. It is code that will be executed, so nothing is trusted that another user could have written.
+"""Generated source on disk. It is code to be executed, so nothing is trusted that another user could have written.
 
-The directory must belong to this user and be closed to all others (0700). A file is one line with the SHA-256 of the rest,
-then JSON. Files are written under a temporary name and renamed. Whatever fails a check is ignored, with a note.
+The directory must belong to this user and be closed to all others (0700). A file is one line with the SHA-256 of the
+rest, then JSON. Files are written under a temporary name and renamed. Whatever fails a check is ignored, with a note.
 
 `TDIST_CACHE_DIR` moves the cache; `TDIST_NO_CACHE=1` turns it off.
 """

@@ -1,8 +1,8 @@
 """Arithmetic that generated code calls: two's complement, truncating division, rounding of narrow floats, C semantics.
 
 Scalars are Python ints, bools and floats; a narrow float is a double that holds a value of its type exactly. A double
-has more than twice the significand of f16, bf16 and f32, so computing +, -, *, / and sqrt in double and rounding once is
-correctly rounded. Tiles are torch tensors of the value's own dtype.
+has more than twice the significand of f16, bf16 and f32, so +, -, *, / and sqrt in double, rounded once, are correctly
+rounded. Tiles are torch tensors of the value's own dtype.
 
 Undefined operations on scalars are faults of the kernel (`ag.fault`); on tiles a lane may be one that no mask ever lets
 out, so only a division by zero is a fault there and other undefined lanes hold an arbitrary value.

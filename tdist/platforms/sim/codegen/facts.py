@@ -20,10 +20,14 @@ UNKNOWN = "?"
 
 @dataclass
 class Facts:
-    """`carries`: may carry a clock. `remote`: a pointer that may have passed `symm_at`. `roots`: arguments pointed into."""
+    """Sets of values, and the arguments that pointers point into (`roots`).
+
+    `carries`: may carry a clock. `remote`: a pointer that may have passed `symm_at`. `hidden`: that or `consume_token`.
+    """
 
     carries: set[SSAValue] = field(default_factory=set)
     remote: set[SSAValue] = field(default_factory=set)
+    hidden: set[SSAValue] = field(default_factory=set)
     roots: dict[SSAValue, frozenset[str]] = field(default_factory=dict)
     changed: bool = False
 
@@ -33,6 +37,8 @@ class Facts:
             self.mark(self.carries, target)
         if any(s in self.remote for s in sources):
             self.mark(self.remote, target)
+        if any(s in self.hidden for s in sources):
+            self.mark(self.hidden, target)
         self.root(target, frozenset().union(*(self.roots.get(s, frozenset()) for s in sources)))
 
     def mark(self, kind: set[SSAValue], value: SSAValue) -> None:
@@ -93,8 +99,11 @@ def _plain(facts: Facts, op: Operation, controlled: bool, module_waits: bool) ->
         facts.flow(list(op.operands), result)
         if controlled or op.name == "distributed.wait" or (op.name == "tt.call" and module_waits):
             facts.mark(facts.carries, result)
+        if op.name == "distributed.consume_token":
+            facts.mark(facts.hidden, result)
         if op.name in ("distributed.symm_at", "tt.int_to_ptr", "tt.call"):
             facts.mark(facts.remote, result)
+            facts.mark(facts.hidden, result)
             facts.root(result, frozenset({UNKNOWN}))
 
 

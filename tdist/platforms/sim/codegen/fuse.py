@@ -1,11 +1,11 @@
 """K-loop fusion: a loop that does nothing but multiply adjacent tiles becomes one multiplication of two panels.
 
-Decided at compile time from the symbolic form of the loop, and given up on any doubt. At run time the fused form is used
-if all its accesses lie inside their allocations and no index can overflow; else the plain loop runs, and reports the
-fault as it would have. Neither decision depends on the schedule. Reads are still reported: one record a panel.
+Decided at compile time from the symbolic form of the loop, and given up on any doubt. At run time the fused form is
+used if all its accesses lie inside their allocations and no index can overflow; else the plain loop runs, and reports
+the fault as it would have. Neither decision depends on the schedule. Reads are still reported: one record a panel.
 
-Valid because every iteration multiplies `A[:, t*BK:(t+1)*BK]` with `B[t*BK:(t+1)*BK, :]`, both masked along K by the same
-bound with `other = 0`, or neither: what the bound cuts off is a product of two zeros. Masks along M and N stay as they are.
+Valid because every iteration multiplies `A[:, t*BK:(t+1)*BK]` with `B[t*BK:(t+1)*BK, :]`, both masked along K by the
+same bound with `other = 0`, or neither: what the bound cuts off is a product of zeros. Masks along M and N stay.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _accumulator(op: Operation, dot: Operation) -> int:
     acc = dot.operands[2]
     if only_user(acc) is not dot or acc not in list(body.args[1:]):
         raise Refused("the accumulator is used for more than the multiplication")
-    index = list(body.args[1:]).index(acc)
+    index = [*body.args[1:]].index(acc)  # pyright: ignore[reportArgumentType]
     if only_user(dot.results[0]) is not body.last_op or yielded(body)[index] is not dot.results[0]:
         raise Refused("the product is used inside the loop")
     element = type_info(dot.results[0].type).element

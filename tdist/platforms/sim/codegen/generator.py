@@ -90,7 +90,7 @@ class Module:
         return name
 
     def site(self, site: Site) -> str:
-        parts = (site.kernel, site.file, site.line, site.col, site.op, site.arg)
+        parts = (site.kernel, site.file, site.line, site.col, site.op, site.arg, site.hidden)
         return self.define("S", f"Site({', '.join(map(repr, parts))})")
 
 
@@ -164,14 +164,24 @@ class Generator:
 
     # --- sites
 
-    def site(self, op: Operation, kind: str | None = None, arg: str | None = None) -> str:
+    def site(self, op: Operation, kind: str | None = None, origin: Origin | None = None) -> str:
         """The name of the constant that holds the operation's `Site`."""
         kind = kind or op.name.split(".")[-1]
         key = (op, kind)
         if key not in self._sites:
             loc = loc_of(op)
             file, line, col = (loc.file, loc.line, loc.col) if loc else ("<unknown>", 0, 0)
-            self._sites[key] = self.module.site(Site(self.module.kernel, file, line, col, kind, arg))
+            self._sites[key] = self.module.site(
+                Site(
+                    self.module.kernel,
+                    file,
+                    line,
+                    col,
+                    kind,
+                    origin.arg if origin else None,
+                    bool(origin and origin.hidden),
+                )
+            )
         return self._sites[key]
 
     def site_text(self, op: Operation) -> str:
@@ -377,7 +387,7 @@ class Generator:
         """The origin of a pointer value whose allocation is in local `al`."""
         roots = self.facts.roots.get(ssa, frozenset())
         arg = next(iter(roots)) if len(roots) == 1 and UNKNOWN not in roots else None
-        return Origin(al, element, arg, ssa in self.facts.remote)
+        return Origin(al, element, arg, ssa in self.facts.remote, ssa in self.facts.hidden)
 
 
 def _extreme(function: str, texts: list[str], default: str) -> str:

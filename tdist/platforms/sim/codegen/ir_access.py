@@ -39,7 +39,7 @@ def plain(value: Attribute | None, default: Any = None) -> Any:
         case builtin.StringAttr():
             return value.data
         case builtin.DenseArrayBase():
-            return tuple(value.get_values())
+            return tuple(value.get_values())  # pyright: ignore[reportAttributeAccessIssue]
         case builtin.SymbolRefAttr():
             return value.root_reference.data
         case builtin.UnitAttr():

@@ -1,4 +1,4 @@
-"""Reductions and scans that generated code calls for the common combiners; `arithmetic.fold` and `scan` do any other."""
+"""Reductions and scans that generated code calls for common combiners; `arithmetic.fold` and `scan` do any other."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
+from .arithmetic import UNARY
 from .elements import Element, type_info
 from .generator import Generator, rule
 from .ir_access import only_user, prop
@@ -17,37 +18,7 @@ EXTREMES = {
     "arith.minimumf": "minimum",
     "arith.maximumf": "maximum",
 }
-FUNCTIONS = [
-    "absf",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cbrt",
-    "ceil",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "round",
-    "roundeven",
-    "rsqrt",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-    "trunc",
-]
+FUNCTIONS = tuple(name for name in UNARY if name not in ("negf", "precise_sqrt"))
 CMPF = (
     "false",
     "oeq",

@@ -186,7 +186,7 @@ def _load_operands(g: Generator, op: Operation) -> tuple[Value, Value | None, Va
 def spec_text(g: Generator, op: Operation, pointer: Pointer | PointerTile | AddressTile, kind: str) -> str:
     """The `Spec` of an access, as generated code builds it."""
     shape = () if isinstance(pointer, Pointer) else pointer.shape
-    site = g.site(op, kind, pointer.origin.arg)
+    site = g.site(op, kind, pointer.origin)
     return f"Spec({site}, {shape}, {pointer.element.text}, {g.module.options.detect})"
 
 
@@ -277,7 +277,7 @@ def _scalar_load_text(g: Generator, op: Operation, pointer: Pointer, clk: frozen
     if not is_volatile:
         function = g.module.define("L", f"load_scalar({spec_text(g, op, pointer, 'load')})")
         return f"{function}(ag, {pointer.origin.al}, {address}, {clock})"
-    site = g.site(op, "volatile load", pointer.origin.arg)
+    site = g.site(op, "volatile load", pointer.origin)
     element = pointer.element
     raw = f"ag.volatile_load({address}, {pointer.origin.al}, {element.size_bytes}, {clock}, {site})"
     return from_bits(raw, element)
@@ -378,7 +378,7 @@ def _atomic(
     number = "float" if element.is_float and kind != "cas" else "uint" if kind in ("umax", "umin") else "int"
     sem, scope = SEMANTIC[prop(op, "sem", 4)], SCOPE[prop(op, "scope", 1)]
     used = bool(users(op.results[0]))
-    site = g.site(op, f"atomic_{kind}", pointer.origin.arg)
+    site = g.site(op, f"atomic_{kind}", pointer.origin)
     text = (
         f"ag.atomic({g.poly_text(pointer.base)}, {pointer.origin.al}, {kind!r}, {value}, {element.size_bytes}, "
         f"{number!r}, {sem!r}, {scope!r}, {used}, {site})"

@@ -14,7 +14,7 @@ from .elements import I32, I64, type_info
 from .generator import Generator, rule
 from .ir_access import prop
 from .poly import ZERO, Poly
-from .values import BlockPointer, Box, Pointer, PointerTile, Scalar, Value, carrying
+from .values import AddressTile, BlockPointer, Box, Pointer, PointerTile, Scalar, Value, carrying
 
 PUT = re.compile(r"aclshmem_(?P<type>\w+)_p$")
 
@@ -41,8 +41,8 @@ def symm_at(g: Generator, op: Operation) -> None:
         raise g.error(op, "symm_at takes a scalar pointer into the symmetric heap, and a rank")
     address, al = g.emit.fresh("remote"), g.emit.fresh("remote_al")
     text = f"ag.symm_at({g.poly_text(pointer.base)}, {pointer.origin.al}, {g.exact_text(rank)}, "
-    g.emit.line(f"{address}, {al} = {text}{g.site(op, 'symm_at', pointer.origin.arg)})")
-    origin = replace(pointer.origin, al=al, remote=True)
+    g.emit.line(f"{address}, {al} = {text}{g.site(op, 'symm_at', pointer.origin)})")
+    origin = replace(pointer.origin, al=al, remote=True, hidden=True)
     g.set(op, Pointer(Poly.symbol(address), origin, g.clk_of(pointer, rank)))
 
 
@@ -55,7 +55,7 @@ def wait(g: Generator, op: Operation) -> None:
     width = type_info(op.operands[0].type).element.size_bytes
     token = g.emit.bind(
         f"yield from ag.wait({g.poly_text(pointer.base)}, {pointer.origin.al}, {g.operand(count)}, {g.operand(value)}, "
-        f"{width}, {semantic!r}, {g.site(op, 'wait', pointer.origin.arg)})",
+        f"{width}, {semantic!r}, {g.site(op, 'wait', pointer.origin)})",
         "token",
     )
     carried = frozenset({token}) if g.module.options.detect else frozenset()
@@ -65,6 +65,11 @@ def wait(g: Generator, op: Operation) -> None:
 @rule("distributed.consume_token")
 def consume_token(g: Generator, op: Operation) -> None:
     value, token = g.operands(op)
+    if isinstance(value, (Pointer, PointerTile, AddressTile)):
+        value = replace(value, origin=replace(value.origin, hidden=True))
+    elif isinstance(value, BlockPointer):
+        base = value.pointer
+        value = replace(value, pointer=replace(base, origin=replace(base.origin, hidden=True)))
     g.set(op, carrying(value, token.clk))
 
 
@@ -76,7 +81,7 @@ def notify(g: Generator, op: Operation) -> None:
     g.emit.line("yield")
     g.emit.line(
         f"ag.notify({g.poly_text(pointer.base)}, {pointer.origin.al}, {g.operand(value)}, {g.operand(rank)}, "
-        f"{prop(op, 'sigOp')}, {pointer.element.size_bytes}, {g.site(op, 'notify', pointer.origin.arg)})"
+        f"{prop(op, 'sigOp')}, {pointer.element.size_bytes}, {g.site(op, 'notify', pointer.origin)})"
     )
 
 
@@ -143,7 +148,7 @@ def _put_scalar(g: Generator, op: Operation) -> None:
     g.emit.line("yield")
     g.emit.line(
         f"ag.put_scalar({g.poly_text(pointer.base)}, {pointer.origin.al}, {g.operand(value)}, {g.operand(rank)}, "
-        f"{pointer.element.size_bytes}, {g.site(op, 'put_scalar', pointer.origin.arg)})"
+        f"{pointer.element.size_bytes}, {g.site(op, 'put_scalar', pointer.origin)})"
     )
 
 

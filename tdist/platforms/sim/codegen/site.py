@@ -10,7 +10,8 @@ class Site:
     """One source operation of a kernel; made by the code generator, carried by every access record.
 
     `line` counts from 1, `col` from 0; both are 0 when the compiler kept no location.
-    `arg` is the name of the kernel argument that the accessed pointer came from, if it came from exactly one.
+    `arg` is the name of the kernel argument that the accessed pointer came from, if it came from exactly one;
+    `hidden`: the pointer may have passed `symm_at` or `consume_token`, where the vendor's compiler loses the alias.
     """
 
     kernel: str
@@ -19,6 +20,7 @@ class Site:
     col: int
     op: str
     arg: str | None = None
+    hidden: bool = False
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

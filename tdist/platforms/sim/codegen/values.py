@@ -121,12 +121,14 @@ class Splat:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a pointer comes from: `al` is the local with its `Allocation`, `remote` if it may have passed symm_at."""
+    """Where a pointer comes from: `al` is the local with its `Allocation`, `remote` if it may have passed symm_at,
+    `hidden` if that or consume_token."""
 
     al: str
     element: Element
     arg: str | None
     remote: bool
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class AddressTile:
 
 @dataclass(frozen=True, slots=True)
 class BlockPointer:
-    """A block pointer (`tt.make_tensor_ptr`): a base, the parent tensor's extents and strides, offsets, all in elements."""
+    """A block pointer (`tt.make_tensor_ptr`): a base; the parent's extents and strides, and offsets, in elements."""
 
     pointer: Pointer
     extents: tuple[Poly, ...]
