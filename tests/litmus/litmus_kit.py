@@ -213,7 +213,7 @@ def settle(rt: Any) -> None:
 
 def contents(tensor: torch.Tensor) -> Any:
     """The tiles of 16 elements that were touched (first element not -1): one value where a tile is uniform."""
-    values = tensor.tolist()
+    values = tensor.tolist()  # <read>
     tiles = [values[i : i + 16] for i in range(0, len(values), 16)]
     touched = [t for i, t in enumerate(tiles) if i == 0 or set(t) != {-1}]
     short = tuple(t[0] if len(set(t)) == 1 else tuple(t) for t in touched)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import triton
 import triton.language as tl
-from litmus_kit import DATA, MANY, OUT, SIG, STOPPED, Buf, covers, finding, observe, race
+from litmus_kit import DATA, MANY, OUT, SIG, STOPPED, Buf, Observed, covers, finding, observe, race
 from producers import copy_tiles
 
 import tdist.language as dl
@@ -14,6 +14,15 @@ from tdist.language.extra.cann.extension import sub_vec_id
 
 COUNT = Buf("count", 16, symmetric=False)
 SMALL = {"cube_cores": 2, "vector_cores": 4}
+
+
+def assert_divergence(seen: Observed, barrier: str, *said: str) -> None:
+    """Every run stopped with a divergence at `barrier`, and nothing else; the report says who is missing and why."""
+    for run in seen.runs:
+        assert {f.kind for f in run.found} == {"barrier-divergence"}, seen.text()
+        assert all(barrier in f.lines for f in run.found), seen.text()
+    seen.outcomes({STOPPED})
+    assert all(words in seen.text() for words in said), seen.text()
 
 
 @triton.jit
@@ -90,10 +99,7 @@ def returns_early(data, out):
 @covers("BAR-4")
 def test_an_early_return_leaves_the_barrier_one_short():
     seen = observe(returns_early, DATA, OUT, nranks=3)
-    assert {f.kind for run in seen.runs for f in run.found} == {"barrier-divergence"}, seen.text()
-    assert all("barrier" in f.lines for run in seen.runs for f in run.found)
-    seen.outcomes({STOPPED})
-    assert "rank 1" in seen.text()
+    assert_divergence(seen, "barrier", "rank 1")
 
 
 @triton.jit
@@ -108,9 +114,7 @@ def one_barrier_less(data, out):
 @covers("BAR-4")
 def test_a_program_that_ended_is_named():
     seen = observe(one_barrier_less, DATA, OUT, grid=2)
-    assert {f.kind for run in seen.runs for f in run.found} == {"barrier-divergence"}, seen.text()
-    seen.outcomes({STOPPED})
-    assert "program 1" in seen.text()
+    assert_divergence(seen, "second", "program 1")
 
 
 @triton.jit
@@ -124,9 +128,7 @@ def gated_barrier(data, out):
 @covers("BAR-4", "WHO-4")
 def test_a_barrier_behind_a_sub_vec_gate_diverges():
     seen = observe(gated_barrier, DATA, OUT)
-    assert {f.kind for run in seen.runs for f in run.found} == {"barrier-divergence"}, seen.text()
-    seen.outcomes({STOPPED})
-    assert "sub_vec_id" in seen.text()
+    assert_divergence(seen, "barrier", "sub_vec_id")
 
 
 @triton.jit
@@ -143,15 +145,13 @@ def test_a_rank_that_never_launched_is_named():
             plain_barrier[(1,)](t.data, t.out)
 
     seen = observe(None, DATA, OUT, host=host, nranks=3)
-    assert {f.kind for run in seen.runs for f in run.found} == {"barrier-divergence"}, seen.text()
-    seen.outcomes({STOPPED})
-    assert "rank 1" in seen.text()
+    assert_divergence(seen, "barrier", "rank 1", "launched no kernel")
 
 
 @covers("BAR-6")
 def test_a_grid_larger_than_the_cores_cannot_meet_in_a_barrier():
     seen = observe(plain_barrier, DATA, OUT, grid=3, world=SMALL)
-    assert {f.kind for run in seen.runs for f in run.found} == {"grid-too-large"}, seen.text()
+    seen.always(finding("grid-too-large", "barrier"))
     seen.outcomes({STOPPED})
 
 
@@ -240,7 +240,7 @@ def test_the_second_vector_agent_makes_the_waits_that_its_loads_need():
 
 @triton.jit
 def barrier_and_copy(data, out):
-    shmem_dev.barrier_all()
+    shmem_dev.barrier_all()  # <again>
     copy_tiles(data, out, 1)
 
 
@@ -251,5 +251,4 @@ def test_a_rank_with_one_launch_more_diverges():
             barrier_and_copy[(1,)](t.data, t.out)
 
     seen = observe(None, DATA, OUT, host=host)
-    assert {f.kind for run in seen.runs for f in run.found} == {"barrier-divergence"}, seen.text()
-    seen.outcomes({STOPPED})
+    assert_divergence(seen, "again", "rank 1")

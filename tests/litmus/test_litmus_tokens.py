@@ -313,6 +313,25 @@ def test_a_poll_by_an_acquiring_atomic_needs_no_token_but_is_no_edge_on_ascend()
     seen.outcomes({(-1, 7)})
 
 
+@triton.jit
+def consume_by_cas(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() == 0:
+        produce(data, sig)
+    else:
+        seen = tl.atomic_cas(sig, 1, 0, scope="sys")
+        while seen != 1:
+            seen = tl.atomic_cas(sig, 1, 0, scope="sys")
+        tl.store(out + offs, tl.load(data + offs))
+
+
+@covers("CLK-6", "ATM-9", "SIG-2")
+def test_a_compare_and_swap_that_takes_the_signal_away_comes_after_it():
+    seen = observe(consume_by_cas, DATA, SIG, OUT)
+    assert all({f.severity for f in run.found} == {"hazard"} for run in seen.runs), seen.text()
+    seen.outcomes({(-1, 7)})
+
+
 @covers("CLK-6", "CLK-2")
 def test_without_an_effect_between_the_load_is_not_behind_the_wait():
     observe(effect_between, DATA, SIG, COUNT, OUT, OP="none").always(race("store", "load"))
