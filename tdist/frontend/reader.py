@@ -31,6 +31,7 @@ from tdist.frontend.text import (
     read_results,
     split_commas,
 )
+from tdist.ir.collection import no_collection
 from tdist.ir.location import to_source_loc
 
 _OPERAND = re.compile(r"%[\w$.\-]+(?:#\d+)?")
@@ -311,4 +312,5 @@ def read_ttir(text: str) -> ModuleOp:
     Raises:
         KernelError: An operation or syntax that is not known, with the kernel's file and line if the text has them.
     """
-    return Reader(text).read()
+    with no_collection():
+        return Reader(text).read()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ModuleOp
 
 from tdist.errors import UsageError
+from tdist.ir.collection import no_collection
 from tdist.passes.base import KernelPass
 from tdist.passes.canonicalize import CanonicalizePass
 from tdist.passes.cse import CsePass
@@ -60,8 +61,9 @@ def run_pipeline(module: ModuleOp, names: Sequence[str] = DEFAULT_PIPELINE) -> C
     if unknown:
         raise UsageError(f"no pass is called '{unknown[0]}'; there are: {', '.join(PASSES)}")
     report = CompileReport()
-    for name in names:
-        PASSES[name]().transform(module, report)
+    with no_collection():
+        for name in names:
+            PASSES[name]().transform(module, report)
     return report
 
 
