@@ -169,7 +169,7 @@ def _leave() -> None:
 
 def _install() -> None:
     finder = _Finder()
-    kept = {name: sys.modules[name] for name in sys.modules if _root_of(name) is not None}
+    kept = {name: sys.modules[name] for name in NAMES if name in sys.modules}
     parents = _parent_attributes()
     sys.meta_path.insert(0, finder)
     _undo.callback(_restore, finder, kept, parents)
