@@ -490,3 +490,30 @@ def test_float_atomics_round_in_their_own_width(width, dtype):
 
 def test_wrap_is_twos_complement():
     assert [wrap(v, 1) for v in (127, 128, 255, 256, -129)] == [127, -128, -1, 0, 127]
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "sem", "found"),
+    [
+        ("cas", (1, 0), "acq_rel", []),
+        ("cas", (1, 0), "relaxed", ["concurrent-set"]),
+        ("add", 0, "acq_rel", []),
+        ("add", 1, "acq_rel", ["concurrent-set"]),
+    ],
+)
+def test_an_atomic_beside_a_set(op, value, sem, found):
+    """A CAS that needs the SET's value comes after it; adding zero writes nothing; adding one may come first."""
+
+    def body(ag, pid, n, data, data_al, sig, sig_al):
+        yield
+        if ag.rank == 0:
+            ag.notify(sig, sig_al, 1, 1, SET, 8, NOTIFY)
+            return
+        for _ in range(9):
+            yield
+            ag.atomic(sig, sig_al, op, value, 8, "int", sem, "sys", False, ATOMIC)
+
+    kinds = set()
+    for seed in range(6):
+        kinds |= set(run(body, scheduler="random", seed=seed).kinds())
+    assert sorted(kinds) == found

@@ -321,7 +321,7 @@ class SyncWords:
         before = word.value
         old, after, writes = read_modify_write(before, op, value, width, kind)
         if ag.clocks is not None:
-            self._atomic_clocks(ag, ag.clocks, word, after, sem, scope, used, writes, site)
+            self._atomic_clocks(ag, ag.clocks, word, after, sem, scope, used, writes, op == "cas", site)
         if writes:
             self._store(ag, word, after, site)
         return old
@@ -377,25 +377,33 @@ class SyncWords:
         scope: str,
         used: bool,
         writes: bool,
+        conditional: bool,
         site: Site,
     ) -> None:
-        """`seed` follows Triton's sem and scope; `ascend` the lock (result used) or the store (result unused)."""
+        """`seed` follows Triton's sem and scope; `ascend` the lock (result used) or the store (result unused).
+
+        A compare-and-swap writes only because of the value that it read, so it is ordered after that one's writer if it
+        acquires; any other atomic would have written in any case, and may come before.
+        """
         record = Record(clocks.slot, clocks.counter, ag.who, site, after)
-        if writes:
+        changes = writes and after != word.value
+        if changes and not conditional:
             self._check_write(clocks, word, record, is_set=False)
         ag.access_word(word.al, word.off, word.width, True, None, site)
         everywhere = scope == "sys"
         if scope != "cta" and sem in ACQUIRES:
             seen = word.readable(ag.rank, everywhere)
             clocks.acquire(seen.only_seed() if seen is not None else None)
+        if changes and conditional:
+            self._check_write(clocks, word, record, is_set=False)
         if used:
             self._enter_lock(ag, clocks, word, record)
         released = clocks.release(used or self.drained, site)
         if used:
             self._leave_lock(ag, word, record, released)
         if writes and scope != "cta" and sem in RELEASES:
-            word.join(released.only_seed() if used else released, ag.rank, everywhere, after != word.value)
-        elif writes and after != word.value:
+            word.join(released.only_seed() if used else released, ag.rank, everywhere, changes)
+        elif changes:
             word.hold()
 
     def _enter_lock(self, ag: Agent, clocks: AgentClocks, word: Word, record: Record) -> None:
