@@ -79,6 +79,10 @@ def poison_value(dtype: torch.dtype, pattern: int) -> Any:
 
 def place(ag: Any, al: Any, address: int, spec: Spec, shape: tuple[int, ...], strides: Sequence[int], box: Any) -> Any:
     """The `Region` of a box, checked; None if no lane is on."""
+    if len(shape) == 2 and strides[0] >= 0 and strides[1] >= 0:
+        quick = _place_2d(al, address - al.lo, spec.dtype.itemsize, shape, strides, box)
+        if quick is not NotImplemented:
+            return quick
     size = spec.dtype.itemsize
     start = address - al.lo
     extents: tuple[int, ...] = shape
@@ -106,6 +110,27 @@ def place(ag: Any, al: Any, address: int, spec: Spec, shape: tuple[int, ...], st
     if backwards:
         return _ascending(least, extents, strides, low, partial, size)
     return Region(start // size, extents, tuple([s // size for s in strides]), low, (), partial)
+
+
+def _place_2d(al: Any, start: int, size: int, shape: tuple[int, ...], strides: Sequence[int], box: Any) -> Any:
+    """`place` for the common case, unrolled; NotImplemented if there is something to report."""
+    rows, columns = shape
+    down, right = strides
+    low_row = low_column = 0
+    if box is not None:
+        low_row, end_row, low_column, end_column = box
+        low_row, low_column = max(low_row, 0), max(low_column, 0)
+        rows = (end_row if end_row < rows else rows) - low_row
+        columns = (end_column if end_column < columns else columns) - low_column
+        if rows <= 0 or columns <= 0:
+            return None
+        start += low_row * down + low_column * right
+    end = start + (rows - 1) * down + (columns - 1) * right + size
+    if start < 0 or end > al.hi - al.lo or start % size or down % size or right % size:
+        return NotImplemented
+    partial = rows != shape[0] or columns != shape[1]
+    extents, steps = (rows, columns), (down // size, right // size)
+    return Region(start // size, extents, steps, (low_row, low_column), (), partial)
 
 
 def panel_fits(
@@ -195,11 +220,19 @@ def runs(region: Region, size: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def record_read(ag: Any, al: Any, region: Region, size: int, clk: Any, site: Site) -> None:
+    if len(region.extents) == 2 and region.strides[1] == 1 < region.strides[0]:
+        rows, columns = region.extents
+        ag.rd(al, region.offset_elems * size, rows, region.strides[0] * size, columns * size, clk, site)
+        return
     for offset, rows, stride, width in runs(region, size):
         ag.rd(al, offset, rows, stride, width, clk, site)
 
 
 def record_write(ag: Any, al: Any, region: Region, size: int, site: Site) -> None:
+    if len(region.extents) == 2 and region.strides[1] == 1 < region.strides[0]:
+        rows, columns = region.extents
+        ag.wr(al, region.offset_elems * size, rows, region.strides[0] * size, columns * size, site)
+        return
     for offset, rows, stride, width in runs(region, size):
         ag.wr(al, offset, rows, stride, width, site)
 

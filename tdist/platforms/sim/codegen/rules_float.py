@@ -8,7 +8,7 @@ from .arithmetic import UNARY
 from .elements import Element, type_info
 from .generator import Generator, rule
 from .ir_access import only_user, prop
-from .rules_int import element_wise, set_condition, tile_shape, uniform_result, uniform_scalar
+from .rules_int import element_wise, float_literal, set_condition, tile_shape, uniform_result, uniform_scalar
 from .values import AddressTile, Box, Cond, Pointer, PointerTile, Splat, Tile, Value, carrying
 
 BINARY = {"arith.addf": "{} + {}", "arith.subf": "{} - {}", "arith.mulf": "{} * {}"}
@@ -130,7 +130,7 @@ def convert_float(g: Generator, op: Operation) -> None:
     (value,) = g.operands(op)
     element = g.result_type(op).element
     if isinstance(value, Splat):
-        narrowing = element.bits < value.element.bits or element.name in ("f16", "bf16")
+        narrowing = value.text != "0.0" and (element.bits < value.element.bits or element.name in ("f16", "bf16"))
         text = g.emit.bind(f"{rounding(element)}({value.text})", "x") if narrowing else value.text
         g.set(op, Splat(value.shape, text, element, value.clk))
         return
@@ -156,7 +156,11 @@ def int_to_float(g: Generator, op: Operation) -> None:
     scalar = uniform_scalar(value)
     if scalar is not None or isinstance(value, Cond):
         text = g.operand(value) if is_signed or scalar is None else f"unsigned({g.operand(value)}, {bits})"
-        rounded = g.emit.bind(f"{rounding(info.element)}(float({text}))", "x")
+        number = None if scalar is None else scalar.poly.value
+        if number is not None and 0 <= number <= 2048 // (8 if info.element.name == "bf16" else 1):
+            rounded = float_literal(float(number))
+        else:
+            rounded = g.emit.bind(f"{rounding(info.element)}(float({text}))", "x")
         g.set(op, Splat(info.shape, rounded, info.element, value.clk))
         return
     tile = g.tile(value)
