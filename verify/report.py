@@ -72,8 +72,12 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
                 Padding(Text(f"{where}: {note}", "" if comparison.passed else "red"), (0, 0, 0, 4), expand=False)
             )
     if not rows and not step.error:
-        verdict = "outputs agree" if step.passed(profile) else "see the findings"
-        console.print(Padding(Text(f"{step.name}: {verdict}"), (0, 0, 0, 2), expand=False))
+        differ = any(finding.kind == "tdist.uninitialised" for finding in step.findings)
+        verdict = "outputs depend on memory that nobody wrote" if differ else "outputs agree"
+        console.print(Padding(Text(f"{step.name}: {verdict}", "red" if differ else ""), (0, 0, 0, 2), expand=False))
+    failing = len([finding for finding in step.findings if finding.fails(profile)])
+    if failing:
+        console.print(Padding(Text(f"{step.name}: {failing} findings, see below", "red"), (0, 0, 0, 2), expand=False))
 
 
 def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]]) -> Table:

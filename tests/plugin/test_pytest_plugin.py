@@ -82,7 +82,7 @@ def test_ring(ranks):
 def test_a_race_fails_the_test_with_both_lines_and_a_replay_line(session):
     result = session("def test_ring(ranks):\n    ranks.run(ring, False)\n", "--tdist-seed", "5")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*tdist.race*", "*test_users.py:19*", "*test_users.py:25*"])
+    result.stdout.fnmatch_lines(["*tdist.race*", "*test_users.py:17*", "*test_users.py:23*"])
     result.stdout.fnmatch_lines(["*pytest *test_users.py::test_ring* --nranks 4 --sync fine --tdist-seed 5*"])
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
 

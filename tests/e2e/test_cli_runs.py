@@ -1,0 +1,103 @@
+"""`tdist-verify` from process start to verdict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tdist.verify.cli import command
+
+SMALL = ["--shape", "m=10,n=12,k=20", "--nranks", "3"]
+
+
+def run(*words):
+    return CliRunner().invoke(command, list(words), prog_name="tdist-verify")
+
+
+def test_ag_gemm_is_verified_from_the_shell():
+    words = [sys.executable, "-m", "tdist.verify.cli", "ag_gemm", "--dtype", "fp16", *SMALL]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "VERIFIED  ag_gemm, 2 runs" in done.stdout
+    for rank in range(3):
+        assert f"rank {rank}  pass" in done.stdout
+    assert "Not seen by this run:" in done.stdout
+    assert done.stdout.splitlines()[-1].strip() == (
+        "tdist-verify ag_gemm --dtype fp16 --nranks 3 --shape m=10,n=12,k=20 --seed 0"
+    )
+
+
+def test_two_runs_with_one_seed_differ_in_nothing_but_the_run(tmp_path):
+    reports = []
+    for name in ("one.json", "two.json"):
+        result = run(
+            "all_gather", "--shape", "m=6,n=20", "--nranks", "2", "--seed", "3", "--json", str(tmp_path / name)
+        )
+        assert result.exit_code == 0, result.output
+        reports.append(json.loads((tmp_path / name).read_text()))
+    assert reports[0].pop("run").keys() == reports[1].pop("run").keys()
+    assert reports[0] == reports[1]
+    assert reports[0]["schema_version"] == 1
+    assert [mode["mode"]["name"] for mode in reports[0]["modes"]] == ["fine", "barrier"]
+
+
+def test_results_are_shown_although_the_json_file_cannot_be_written(tmp_path):
+    path = tmp_path / "no" / "such" / "folder.json"
+    result = run("all_gather", "--shape", "m=4,n=4", "--nranks", "2", "--sync", "fine", "--json", str(path))
+    assert "VERIFIED" in result.output
+    assert f"cannot write --json {path}: No such file or directory" in result.output
+    assert result.exit_code == 2
+
+
+USERS = """
+import torch
+from tdist.verify import operator
+from tdist.verify.inputs import payload
+
+def inputs(case, rank, launch):
+    return {"x": payload(case, rank, launch, "x", (case["m"],))}
+
+@operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x)
+def copies(rt, case, x):
+    return x + 0
+
+@operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x)
+def raises(rt, case, x):
+    raise LookupError("nothing here")
+
+@operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x)
+def forgets(rt, case, x):
+    return {"y": x}
+
+@operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x)
+def shrinks(rt, case, x):
+    return x[:-1].clone()
+"""
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "users.py"
+    path.write_text(USERS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("copies", 0, "VERIFIED"),
+        ("raises", 1, "nothing here"),
+        ("forgets", 2, "declares outputs out, its host function returned y"),
+        ("shrinks", 2, "the output has shape (3,), its golden (4,)"),
+    ],
+)
+def test_a_users_operator(users, name, code, text):
+    result = run(f"{users}::{name}", "--nranks", "2", "--sync", "fine")
+    assert text in result.output
+    assert result.exit_code == code, result.output
