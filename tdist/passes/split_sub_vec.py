@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr, i64
 from xdsl.ir import Block, Operation, SSAValue
 
 from tdist.ir.effects import effects
+from tdist.ir.location import loc_of
 from tdist.passes.base import KernelPass, erase, insert_before, replace
 from tdist.passes.canonicalize import CanonicalizePass
 from tdist.passes.dce import DcePass
@@ -64,6 +65,14 @@ def split_sub_vec(module: ModuleOp) -> tuple[ModuleOp, ModuleOp | None]:
 def uses_sub_vec_id(module: ModuleOp) -> bool:
     """Whether any operation asks which vector core it runs on."""
     return any(op.name == _INDEX for op in module.walk())
+
+
+def gated_locations(module: ModuleOp) -> frozenset[tuple[str, int, int]]:
+    """File, line and column of the operations that depend on `sub_vec_id()`, by operands or by control."""
+    if not uses_sub_vec_id(module):
+        return frozenset()
+    found = (loc_of(op) for op in _dependent(module))
+    return frozenset((loc.file, loc.line, loc.col) for loc in found if loc is not None)
 
 
 def _fix_core(module: ModuleOp, core: int) -> None:

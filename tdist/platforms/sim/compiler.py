@@ -21,6 +21,7 @@ from tdist import env
 from tdist.frontend.kernel_ir import KernelArg, KernelIR
 from tdist.passes import DEFAULT_PIPELINE, run_pipeline, split_sub_vec
 from tdist.passes.report import CompileReport
+from tdist.passes.split_sub_vec import gated_locations
 
 from . import access, source_cache
 from .codegen import arithmetic, reductions
@@ -51,7 +52,8 @@ class SimOptions:
 class SimKernel:
     """A kernel ready to run on the simulated platform.
 
-    `source` is the main core's generated Python; `second_source` the second vector core's, or None.
+    `source` is the main core's generated Python; `second_source` the second vector core's, or None. `gated_sites` are
+    the operations that depend on `sub_vec_id()`: each core has its own.
     """
 
     name: str
@@ -64,6 +66,7 @@ class SimKernel:
     uses_sub_vec: bool
     report: CompileReport
     sites: tuple[Site, ...]
+    gated_sites: frozenset[Site]
     stats: Stats
     entries: tuple[Callable[..., Any], ...]
 
@@ -125,6 +128,7 @@ def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
     first = _generate(main, kernel, codegen_options, key + "-0")
     other = _generate(second, kernel, codegen_options, key + "-1") if second is not None else None
     entry, sites = _execute(first.source, kernel.name, key + "-0")
+    gated = gated_locations(module)
     entries = [entry]
     if other is not None:
         second_entry, second_sites = _execute(other.source, kernel.name, key + "-1")
@@ -141,6 +145,7 @@ def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
         uses_sub_vec=second is not None,
         report=report,
         sites=tuple(dict.fromkeys(sites)),
+        gated_sites=frozenset(site for site in sites if (site.file, site.line, site.col) in gated),
         stats=first.stats,
         entries=tuple(entries),
     )
