@@ -120,3 +120,12 @@ def compute(rt, seconds=2.0):
 
 def say(rt):
     print(f"hello from {rt.rank}")
+
+
+def churn(rt):
+    """Many private tensors, some of them dead before the run ends."""
+    for value in range(5):
+        scale[(1,)](torch.zeros(16), torch.ones(16), 16, float(value), BLOCK=16)
+        if value % 2:
+            rt.synchronize()
+    return True

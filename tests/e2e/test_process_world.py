@@ -115,6 +115,13 @@ class TestRuns:
             pool.run(target("keep"))
         assert pool.pids["forkserver"] == pids["forkserver"]
 
+    def test_late_messages_of_a_run_do_not_reach_the_next_world(self, pool):
+        """The engine served a reset before the ranks' last messages: releases reached a world that knew no such memory."""
+        for _ in range(10):
+            assert pool.run(target("churn")) == [True] * NRANKS
+            assert not pool.findings()
+            pool.reset()
+
     def test_output_of_ranks_is_shown_with_their_names(self, pool, capfd):
         pool.run(target("say"))
         out, _ = capfd.readouterr()

@@ -87,12 +87,25 @@ class Server:
     def serve(self) -> None:
         """Until the launcher goes away."""
         while True:
-            for key, _ in self._selector.select():
-                if key.data is None and not self._from_launcher(self._control.receive()):
-                    return
-                if key.data is not None:
-                    self._from_rank(key.data)
+            self._selector.select()
+            asked = self._from_ranks()
             self._advance()
+            if asked and not self._from_launcher(self._control.receive()):
+                return
+
+    def _from_ranks(self) -> bool:
+        """Take in all that ranks have sent; whether the launcher has asked for something.
+
+        A rank reports its end to the engine before it answers the launcher. So whatever the launcher asks for next finds
+        nothing of an earlier run under way, however the sockets were served.
+        """
+        while True:
+            ready = [key.data for key, _ in self._selector.select(0)]
+            for peer in ready:
+                if peer is not None:
+                    self._from_rank(peer)
+            if all(peer is None for peer in ready):
+                return bool(ready)
 
     def _from_launcher(self, message: Message | None) -> bool:
         if message is None:
