@@ -1,4 +1,4 @@
-"""K-loop fusion, in-place accumulation and the tile cache: agreement with the plain loop and with torch, same findings."""
+"""K-loop fusion, in-place accumulation, tile cache: agreement with the plain loop and torch, and the same findings."""
 
 from __future__ import annotations
 
