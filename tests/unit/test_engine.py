@@ -635,3 +635,18 @@ def test_early_completion_of_a_host_call_is_a_choice_that_replays():
     assert {early for early, _ in runs} == {True, False}
     assert [_early(choices=tuple(events)) for _, events in runs] == runs
     assert _early()[0] is False
+
+
+def test_a_signal_add_in_a_kernel_with_a_dot_is_a_double_effect_and_a_set_is_not():
+    def kernel(op):
+        def body(ag, pid, n, sig, sig_al):
+            yield
+            ag.notify(sig, sig_al, 1, 0, op, 8, site(8, "notify", "sig"))
+
+        return HandKernel(body, dot=True)
+
+    for op, found in (("add", [("double-effect", (8,))]), ("set", [])):
+        driver = Driver(1)
+        driver.launch(kernel(op), driver.malloc(64, "sig"))
+        driver.sync()
+        assert driver.lines() == found

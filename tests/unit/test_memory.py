@@ -129,7 +129,7 @@ def test_between_gives_all_that_a_line_touches(space):
     assert space.between(start + 68, start + 70) == made[4:]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 300), st.sampled_from([16, 32, 64, 512]), st.booleans()), min_size=1, max_size=40)
 )

@@ -453,8 +453,18 @@ class Engine:
             self.log.add(finding)
 
     def check_double_effect(self, ag: Agent, site: Any) -> None:
-        """An effect that is not idempotent, outside a gate, in a kernel that uses `sub_vec_id()`."""
+        """An effect that is not idempotent and that compiled code may make on more than one core.
+
+        In a kernel that uses `sub_vec_id()`, what stands outside its gates runs on both vector cores; in one with a
+        dot, a signal can be emitted for the cube core and the vector cores.
+        """
         kernel = ag.launch.kernel
+        if kernel.has_dot and site.op == "notify" and site not in self._double_seen:
+            self._double_seen.add(site)
+            reason = "in a kernel with tl.dot a signal can be emitted on the cube core and on the vector cores"
+            cure = "signal with a SET, which may happen twice, or signal from a kernel without tl.dot"
+            self.log.add(make("double-effect", [ag.party(site, site.arg)], op="signal ADD", reason=reason, cure=cure))
+            return
         if (
             ag.core
             or not kernel.uses_sub_vec
