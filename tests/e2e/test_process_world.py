@@ -116,7 +116,7 @@ class TestRuns:
         assert pool.pids["forkserver"] == pids["forkserver"]
 
     def test_late_messages_of_a_run_do_not_reach_the_next_world(self, pool):
-        """The engine served a reset before the ranks' last messages: releases reached a world that knew no such memory."""
+        """The engine served a reset before the ranks' last messages: a release reached a world without that memory."""
         for _ in range(10):
             assert pool.run(target("churn")) == [True] * NRANKS
             assert not pool.findings()

@@ -96,8 +96,8 @@ class Server:
     def _from_ranks(self) -> bool:
         """Take in all that ranks have sent; whether the launcher has asked for something.
 
-        A rank reports its end to the engine before it answers the launcher. So whatever the launcher asks for next finds
-        nothing of an earlier run under way, however the sockets were served.
+        A rank reports its end to the engine before it answers the launcher. So whatever the launcher asks for next
+        finds nothing of an earlier run under way, however the sockets were served.
         """
         while True:
             ready = [key.data for key, _ in self._selector.select(0)]
