@@ -198,6 +198,24 @@ def test_own_accesses_through_one_pointer_are_in_program_order():
 
 
 @triton.jit
+def own_bytes_one_pointer(data, sig, out, THROUGH: tl.constexpr):
+    offs = tl.arange(0, 16)
+    target = dl.symm_at(data, dl.rank())
+    if THROUGH == "consume_token":
+        target = dl.consume_token(data, dl.wait(sig, 1, "gpu", "acquire"))
+    tl.store(target + offs, 7)
+    tl.store(out + offs, tl.load(target + offs))
+
+
+@covers("REL-6")
+@pytest.mark.parametrize("through", ["symm_at", "consume_token"])
+def test_own_accesses_through_one_translated_pointer_hide_nothing(through):
+    seen = observe(own_bytes_one_pointer, DATA, RAISED, OUT, THROUGH=through)
+    seen.clean()
+    seen.outcomes({(7, 7)})
+
+
+@triton.jit
 def through_cache(data, sig, index, out, HOW: tl.constexpr, DRAIN: tl.constexpr):
     offs = tl.arange(0, 16)
     if dl.rank() == 0:

@@ -123,7 +123,7 @@ def gather_after_wait(b: Bench) -> None:
 
 
 def own_store_through_another_pointer(b: Bench) -> None:
-    b.consumer.wr(b.buffer, 256, 4, 128, 64, site("store", 60, hidden=True))
+    b.consumer.wr(b.buffer, 256, 4, 128, 64, site("store", 60, hidden="remote"))
     b.load()
 
 

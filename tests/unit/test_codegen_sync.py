@@ -48,5 +48,5 @@ def test_scheduling_points_stand_before_remote_stores_and_notifies_only():
     x, y, sig = torch.ones(8), torch.zeros(8), torch.zeros(16, dtype=torch.int32)
     done = launch(push, (1,), x, y, sig, B=8)
     assert done.yields == 2
-    assert [site.hidden for *_, site in done.agent.writes] == [False, True]
+    assert [bool(site.hidden) for *_, site in done.agent.writes] == [False, True]
     assert done.agent.events[-1] == ("notify", 1, 0, 1, 4)

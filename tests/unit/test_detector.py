@@ -173,13 +173,16 @@ def test_own_store_does_not_make_older_data_visible_to_a_cached_load(bench: Benc
 
 
 @pytest.mark.parametrize(("store", "load", "drained", "kinds"), [
-    (False, False, False, []),
-    (True, False, False, ["hazard.hidden-alias"]),
-    (False, True, False, ["hazard.hidden-alias"]),
-    (True, True, True, []),
+    ("", "", False, []),
+    ("remote", "", False, ["hazard.hidden-alias"]),
+    ("", "remote", False, ["hazard.hidden-alias"]),
+    ("remote", "consumed", False, ["hazard.hidden-alias"]),
+    ("?", "?", False, ["hazard.hidden-alias"]),
+    ("remote", "remote", False, []),
+    ("remote", "", True, []),
 ])  # fmt: skip
 def test_own_store_then_own_load_through_a_hidden_alias(
-    bench: Bench, store: bool, load: bool, drained: bool, kinds: list[str]
+    bench: Bench, store: str, load: str, drained: bool, kinds: list[str]
 ) -> None:
     bench.a.wr(bench.al, 0, 4, 64, 32, site("store", 1, hidden=store))
     if drained:

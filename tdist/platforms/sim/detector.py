@@ -499,8 +499,10 @@ class Detector:
 
 
 def _hidden(a: Any, b: Any) -> bool:
-    """Whether one of two source operations goes through a pointer whose alias the compiler cannot see."""
-    return getattr(a, "hidden", False) or getattr(b, "hidden", False)
+    """Whether the compiler cannot see that two source operations mean the same bytes: their pointers were translated,
+    and not by the same operation."""
+    first, second = getattr(a, "hidden", ""), getattr(b, "hidden", "")
+    return first != second or first == "?"
 
 
 def _note_read(r: Record, entry: int, stamp: int, site: Any, who: Who) -> None:

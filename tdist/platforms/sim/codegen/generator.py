@@ -179,7 +179,7 @@ class Generator:
                     col,
                     kind,
                     origin.arg if origin else None,
-                    bool(origin and origin.hidden),
+                    origin.hidden if origin else "",
                 )
             )
         return self._sites[key]
@@ -387,7 +387,7 @@ class Generator:
         """The origin of a pointer value whose allocation is in local `al`."""
         roots = self.facts.roots.get(ssa, frozenset())
         arg = next(iter(roots)) if len(roots) == 1 and UNKNOWN not in roots else None
-        return Origin(al, element, arg, ssa in self.facts.remote, ssa in self.facts.hidden)
+        return Origin(al, element, arg, ssa in self.facts.remote, "?" if ssa in self.facts.hidden else "")
 
 
 def _extreme(function: str, texts: list[str], default: str) -> str:

@@ -42,7 +42,7 @@ def symm_at(g: Generator, op: Operation) -> None:
     address, al = g.emit.fresh("remote"), g.emit.fresh("remote_al")
     text = f"ag.symm_at({g.poly_text(pointer.base)}, {pointer.origin.al}, {g.exact_text(rank)}, "
     g.emit.line(f"{address}, {al} = {text}{g.site(op, 'symm_at', pointer.origin)})")
-    origin = replace(pointer.origin, al=al, remote=True, hidden=True)
+    origin = replace(pointer.origin, al=al, remote=True, hidden=address)
     g.set(op, Pointer(Poly.symbol(address), origin, g.clk_of(pointer, rank)))
 
 
@@ -65,11 +65,12 @@ def wait(g: Generator, op: Operation) -> None:
 @rule("distributed.consume_token")
 def consume_token(g: Generator, op: Operation) -> None:
     value, token = g.operands(op)
+    hidden = g.emit.fresh("consumed")
     if isinstance(value, (Pointer, PointerTile, AddressTile)):
-        value = replace(value, origin=replace(value.origin, hidden=True))
+        value = replace(value, origin=replace(value.origin, hidden=hidden))
     elif isinstance(value, BlockPointer):
         base = value.pointer
-        value = replace(value, pointer=replace(base, origin=replace(base.origin, hidden=True)))
+        value = replace(value, pointer=replace(base, origin=replace(base.origin, hidden=hidden)))
     g.set(op, carrying(value, token.clk))
 
 

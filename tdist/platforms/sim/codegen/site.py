@@ -11,7 +11,8 @@ class Site:
 
     `line` counts from 1, `col` from 0; both are 0 when the compiler kept no location.
     `arg` is the name of the kernel argument that the accessed pointer came from, if it came from exactly one;
-    `hidden`: the pointer may have passed `symm_at` or `consume_token`, where the vendor's compiler loses the alias.
+    `hidden` names the `symm_at` or `consume_token` that the pointer passed, where the vendor's compiler loses the
+    alias; `"?"` if that may be one of several, `""` if there was none.
     """
 
     kernel: str
@@ -20,7 +21,7 @@ class Site:
     col: int
     op: str
     arg: str | None = None
-    hidden: bool = False
+    hidden: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -122,13 +122,13 @@ class Splat:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a pointer comes from: `al` is the local with its `Allocation`, `remote` if it may have passed symm_at,
-    `hidden` if that or consume_token."""
+    `hidden` names which symm_at or consume_token it passed (see `Site`)."""
 
     al: str
     element: Element
     arg: str | None
     remote: bool
-    hidden: bool = False
+    hidden: str = ""
 
 
 @dataclass(frozen=True, slots=True)
