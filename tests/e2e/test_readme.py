@@ -1,0 +1,64 @@
+"""What the README shows works as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(language: str) -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    kernel, test = blocks("python")
+    (tmp_path / "my_kernels.py").write_text(kernel, encoding="utf-8")
+    (tmp_path / "test_mine.py").write_text(test, encoding="utf-8")
+    return tmp_path
+
+
+def test_the_operator_is_verified_by_the_command_shown(kernels: Path) -> None:
+    (shown,) = (block for block in blocks("console") if block.startswith("tdist-verify my_kernels"))
+    program, *arguments = shown.split()
+    assert program == "tdist-verify"
+    done = run(kernels, sys.executable, "-m", "tdist.verify.cli", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_test_shown_passes_under_pytest(kernels: Path) -> None:
+    done = run(kernels, sys.executable, "-m", "pytest", "-q", "--nranks", "4", "-p", "no:cacheprovider", "test_mine.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "kind", "line"),
+    [
+        ("dl.consume_token(inbox_ptr, token)", "inbox_ptr", "tdist.race", "tl.load(arrived_ptr"),
+        ("half = epoch % 2 * world", "half = epoch * 0", "tdist.race", "tl.store(dl.symm_at(inbox_ptr"),
+        ("waitValue=epoch", "waitValue=1", "tdist.", "dl.wait("),
+    ],
+)
+def test_the_faults_named_are_found(kernels: Path, good: str, bad: str, kind: str, line: str) -> None:
+    source = (kernels / "my_kernels.py").read_text(encoding="utf-8")
+    assert good in source
+    faulty = source.replace(good, bad)
+    (kernels / "faulty.py").write_text(faulty, encoding="utf-8")
+    number = next(i for i, text in enumerate(faulty.splitlines(), 1) if line in text)
+    done = run(
+        kernels, sys.executable, "-m", "tdist.verify.cli", "faulty.py::my_sum", "--nranks", "3", "--dtype", "fp16"
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert kind in done.stdout and f"faulty.py:{number}" in done.stdout
