@@ -87,7 +87,7 @@ def _verify(options: Options, json_path: Path | None) -> int:
     from tdist.verify.run import verify
 
     report = verify(load_operator(options.operator), options)
-    render_report(report, Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160))
+    render_report(report, Console(width=None if sys.stdout.isatty() else 160))
     if json_path is not None:
         _write_json(json_path, report_json(report))
     return report.exit_code

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import traceback
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from tdist.errors import UsageError
+from tdist.errors import TdistError, UsageError
 from tdist.golden import Reference
 from tdist.platforms.base import RankRuntime
 from tdist.verify.heap import release_shmem
@@ -83,7 +85,8 @@ def run_operator(rt: RankRuntime, operator: Operator, job: Job) -> list[LaunchRe
 
     Launches are queued one behind the other; nothing but the operator's own protocol orders them across ranks.
     """
-    inputs = [operator.inputs(job.case, rt.rank, launch) for launch in range(job.launches)]
+    with _users_code(operator, "the inputs function"):
+        inputs = [operator.inputs(job.case, rt.rank, launch) for launch in range(job.launches)]
     kept = [{name: tensor.clone() for name, tensor in given.items()} for given in inputs]
     outputs = _launch_all(rt, operator, job.case, inputs)
     return [_result(rt, operator, job, launch, kept[launch], outputs[launch]) for launch in range(job.launches)]
@@ -93,13 +96,16 @@ def _launch_all(
     rt: RankRuntime, operator: Operator, case: Case, inputs: list[dict[str, torch.Tensor]]
 ) -> list[dict[str, torch.Tensor]]:
     """Make the workspace, launch, read the outputs back, give the workspace back."""
-    workspace = operator.workspace(rt, case) if operator.workspace else None
+    with _users_code(operator, "the workspace function"):
+        workspace = operator.workspace(rt, case) if operator.workspace else None
     leading = () if operator.workspace is None else (workspace,)
-    returned = [operator.named_outputs(operator.host(rt, case, *leading, **given)) for given in inputs]
+    with _users_code(operator, "the host function"):
+        returned = [operator.named_outputs(operator.host(rt, case, *leading, **given)) for given in inputs]
     rt.synchronize()
     outputs = [{name: value.detach().cpu().clone() for name, value in named.items()} for named in returned]
-    if hasattr(workspace, "close"):
-        workspace.close()
+    if workspace is not None and hasattr(workspace, "close"):
+        with _users_code(operator, "close() of the workspace"):
+            workspace.close()
     release_shmem()
     return outputs
 
@@ -126,20 +132,38 @@ def _references(
     rt: RankRuntime, operator: Operator, case: Case, launch: int, inputs: dict[str, torch.Tensor]
 ) -> dict[str, Reference]:
     """The golden's outputs by name: over the process group where there is one, else from all ranks' inputs."""
-    if dist.is_available() and dist.is_initialized():
-        returned = operator.golden(case, rt.rank, **inputs)
-    elif operator.golden_local is not None:
-        everyone = [operator.inputs(case, rank, launch) for rank in range(case.nranks)]
-        returned = operator.golden_local(case, rt.rank, everyone)
-    else:
-        raise UsageError(
-            f"the golden of {operator.name} needs a torch.distributed group, which in-process worlds do not have: "
-            "use tdist-verify, or declare golden_local=…"
-        )
+    with _users_code(operator, "the golden"):
+        returned = _golden(rt, operator, case, launch, inputs)
     named = dict(returned) if isinstance(returned, Mapping) else {operator.outputs[0]: returned}
     if set(named) != set(operator.outputs):
         raise UsageError(f"the golden of {operator.name} returned {', '.join(named)}; outputs are {operator.outputs}")
     return {name: value if isinstance(value, Reference) else Reference(value) for name, value in named.items()}
+
+
+def _golden(rt: RankRuntime, operator: Operator, case: Case, launch: int, inputs: dict[str, torch.Tensor]) -> Any:
+    if dist.is_available() and dist.is_initialized():
+        return operator.golden(case, rt.rank, **inputs)
+    if operator.golden_local is None:
+        raise UsageError(
+            f"the golden of {operator.name} needs a torch.distributed group, which in-process worlds do not have: "
+            "use tdist-verify, or declare golden_local=…"
+        )
+    everyone = [operator.inputs(case, rank, launch) for rank in range(case.nranks)]
+    return operator.golden_local(case, rt.rank, everyone)
+
+
+@contextlib.contextmanager
+def _users_code(operator: Operator, what: str) -> Iterator[None]:
+    """What the user's code raises is told with the user's own line, without our frames."""
+    try:
+        yield
+    except TdistError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        mine = [frame for frame in frames if frame.filename == str(operator.source)] or frames
+        at = f"{mine[-1].filename}:{mine[-1].lineno}: `{mine[-1].line}`"
+        raise TdistError(f"{at}: {what} of {operator.name} raised {type(error).__name__}: {error}") from error
 
 
 def tile_checksums(value: torch.Tensor, tile: tuple[int, ...]) -> list[int]:

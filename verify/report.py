@@ -38,9 +38,14 @@ def render_report(report: Report, console: Console) -> None:
     console.print(Text.assemble(verdict, f"  {report.operator}, {len(report.modes)} runs in {report.seconds:.1f} s"))
     console.print("Not seen by this run:", style="dim")
     for limit in report.limits:
-        console.print(Padding(Text(f"- {limit}", "dim"), (0, 0, 0, 2), expand=False))
+        _line(console, 2, f"- {limit}", "dim")
     console.print(f"seed {report.options.seed}; replay:")
     console.print(f"  {report.options.replay()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _line(console: Console, indent: int, text: str, style: str = "") -> None:
+    """One line, whole whatever its length."""
+    console.print(Text(" " * indent + text, style), soft_wrap=True)
 
 
 def _render_mode(result: ModeResult, report: Report, console: Console) -> None:
@@ -58,26 +63,31 @@ def _render_mode(result: ModeResult, report: Report, console: Console) -> None:
 
 def _render_step(step: StepResult, profile: str, console: Console) -> None:
     if step.skipped:
-        console.print(Padding(Text(f"{step.name}: not run, {step.skipped}", "yellow"), (0, 0, 0, 2), expand=False))
+        _line(console, 2, f"{step.name}: not run, {step.skipped}", "yellow")
         return
     if step.error:
-        console.print(Padding(Text(f"{step.name}: did not finish: {step.error}", "red"), (0, 0, 0, 2), expand=False))
+        _line(console, 2, f"{step.name}: did not finish: {step.error}", "red")
     rows = list(step.comparisons())
     if rows:
         console.print(Padding(_rank_table(step.name, rows), (0, 0, 0, 2), expand=False))
-    for rank, launch, output, comparison in rows:
-        for note in comparison.notes:
-            where = f"{step.name}: rank {rank}, launch {launch}, {output}"
-            console.print(
-                Padding(Text(f"{where}: {note}", "" if comparison.passed else "red"), (0, 0, 0, 4), expand=False)
-            )
+    for note in _notes(step):
+        _line(console, 4, note)
     if not rows and not step.error:
         differ = any(finding.kind == "tdist.uninitialised" for finding in step.findings)
         verdict = "outputs depend on memory that nobody wrote" if differ else "outputs agree"
-        console.print(Padding(Text(f"{step.name}: {verdict}", "red" if differ else ""), (0, 0, 0, 2), expand=False))
+        _line(console, 2, f"{step.name}: {verdict}", "red" if differ else "")
     failing = len([finding for finding in step.findings if finding.fails(profile)])
     if failing:
-        console.print(Padding(Text(f"{step.name}: {failing} findings, see below", "red"), (0, 0, 0, 2), expand=False))
+        _line(console, 2, f"{step.name}: {failing} findings, see below", "red")
+
+
+def _notes(step: StepResult) -> list[str]:
+    """What policies remark: on failures with their place, the rest once."""
+    notes: dict[str, None] = {}
+    for rank, launch, output, comparison in step.comparisons():
+        place = "" if comparison.passed else f"rank {rank}, launch {launch}, {output}: "
+        notes |= dict.fromkeys(f"{step.name}: {place}{note}" for note in comparison.notes)
+    return list(notes)
 
 
 def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]]) -> Table:

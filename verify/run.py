@@ -189,7 +189,7 @@ def _step(name: str, runner: Runner, job: Job, mode: Mode, poison: int) -> StepR
 def _told(error: Exception) -> str:
     """An exception in words: its type where it is not ours, its text, its notes."""
     text = str(error) if isinstance(error, TdistError) else f"{type(error).__name__}: {error}"
-    notes = getattr(error, "__notes__", [])
+    notes = [note.split("; its traceback")[0].splitlines()[0] for note in getattr(error, "__notes__", [])]
     return "; ".join([text, *notes])
 
 
