@@ -48,7 +48,8 @@ def test_the_test_shown_passes_under_pytest(kernels: Path) -> None:
     [
         ("dl.consume_token(inbox_ptr, token)", "inbox_ptr", "tdist.race", "tl.load(arrived_ptr"),
         ("half = epoch % 2 * world", "half = epoch * 0", "tdist.race", "tl.store(dl.symm_at(inbox_ptr"),
-        ("waitValue=epoch", "waitValue=1", "tdist.", "dl.wait("),
+        ("waitValue=epoch", "waitValue=1", "tdist.deadlock", "dl.wait("),
+        ("signals[1:]", "signals", "tdist.line-sharing", "dl.notify("),
     ],
 )
 def test_the_faults_named_are_found(kernels: Path, good: str, bad: str, kind: str, line: str) -> None:
