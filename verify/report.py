@@ -78,7 +78,8 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
         _line(console, 2, f"{step.name}: {verdict}", "red" if differ else "")
     failing = len([finding for finding in step.findings if finding.fails(profile)])
     if failing:
-        _line(console, 2, f"{step.name}: {failing} findings, see below", "red")
+        counted = "1 finding" if failing == 1 else f"{failing} findings"
+        _line(console, 2, f"{step.name}: {counted}, see below", "red")
 
 
 def _notes(step: StepResult) -> list[str]:

@@ -212,7 +212,8 @@ def _differences(
     if not tiles:
         return []
     where = f"{len(tiles)} of {len(first)} tiles, the first is tile {tiles[0]} in row-major order"
-    line = operator.host.__code__.co_firstlineno
+    code = getattr(operator.host, "__code__", None)
+    line = code.co_firstlineno if code else None
     party = Party(
         rank=rank, launch=launch, file=str(operator.source), line=line, op="output", tensor=output, where=where
     )

@@ -24,7 +24,7 @@ FAIL fp32 fine  (fine protocol, weak pipes, random schedule)  1.5 s
   exact   verdict  policy  worst error/allowed  at                  got  expected  wrong tiles     MERE      MARE
   rank 0  pass     exact   0                                                       0 of 4          0         0
   rank 1  FAIL     exact   inf                  out[2, 1] launch 0  10   9         1 of 4: [1, 0]  0.006944  0.1111
-  exact: 1 findings, see below
+  exact: 1 finding, see below
   poison: not run, the exact step did not finish
 PASS fp32 barrier  (barrier protocol, drained pipes, max-sync schedule)  0.2 s
   poison: outputs agree
