@@ -82,6 +82,15 @@ _TABLE: Final = (
         "use a notify or a signal ADD across ranks, or keep the counter on one rank and let only its programs add",
     ),
     Kind(
+        "hazard.atomic-turn",
+        _HAZARD,
+        "atomic turns: programs of one launch make {op} of {tensor} unequally often; on Ascend it can hang",
+        "An atomic whose result is used takes a lock in block order on Ascend; a program that leaves out its turn, "
+        "under a condition or in a spin, holds up those behind it.",
+        "the lock is given to each program of a launch in turn, whether it wants it or not",
+        "make the atomic in every program, outside conditions and spins; wait with dl.wait instead of spinning",
+    ),
+    Kind(
         "deadlock",
         _ERROR,
         "deadlock: {waiting} of {agents} agents wait and nothing can wake them",

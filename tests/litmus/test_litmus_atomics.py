@@ -241,3 +241,24 @@ def test_a_used_atomic_from_another_rank_is_a_hazard():
 def test_a_gpu_atomic_does_not_order_two_ranks():
     seen = observe(remote_last_arriver, DATA, COUNT, OUT, SCOPE="gpu")
     seen.always(finding("hazard.atomic-lock", "atomic", severity="hazard"), race("store", "load"))
+
+
+@triton.jit
+def taking_turns(count, out, FIRST: tl.constexpr):
+    offs = tl.arange(0, 16)
+    pid = tl.program_id(0)
+    if pid >= FIRST:
+        order = tl.atomic_add(count, 1)  # <atomic>
+        tl.store(out + pid * 16 + offs, order)
+
+
+@covers("ATM-9")
+def test_a_used_atomic_that_one_program_leaves_out_is_a_hazard():
+    seen = observe(taking_turns, COUNT, OUT, nranks=1, grid=3, FIRST=1)
+    seen.always(finding("hazard.atomic-turn", "atomic", severity="hazard"))
+
+
+@covers("ATM-9")
+def test_a_used_atomic_that_every_program_makes_is_none():
+    observe(taking_turns, COUNT, OUT, nranks=1, grid=3, FIRST=0).clean()
+    observe(taking_turns, COUNT, OUT, nranks=1, grid=1, FIRST=1).clean()

@@ -294,6 +294,7 @@ class Agent:
         self.access_atomics(al, offs, width, site)
         self.clocks.effect()
         if used:
+            self.launch.note_turn(self.program, site)
             self.clocks.drain(flush_cache=False)
 
     def barrier(self, kind: str, site: Site) -> Generator[None, None, None]:

@@ -405,6 +405,7 @@ class Engine:
 
     def _launch_ended(self, stream: Stream, launch: Launch) -> None:
         stream.current = None
+        self._check_turns(launch)
         if stream.detect:
             stream.clocks.receive(launch.end_clock)
         self._advance(stream)
@@ -451,6 +452,22 @@ class Engine:
         self._reported[id(kernel)] = kernel
         for finding in findings_of(report, rank):
             self.log.add(finding)
+
+    def _check_turns(self, launch: Launch) -> None:
+        """Atomics with used results take a lock in block order under `ascend`: all programs need equally many."""
+        unequal, site = launch.unequal_turns(), launch.turn_site
+        if unequal is None or site is None:
+            return
+        parties = [
+            Party(launch.rank, launch.id, program, 0, site.file, site.line, site.op, site.arg, "", f"made {turns}")
+            for program in unequal
+            for turns in (launch.turns.get(program, 0),)
+        ]
+        expected = f"equally many atomics with used results in each of the {launch.programs} programs"
+        got = ", ".join(f"{party.note} in program {party.program}" for party in parties)
+        self.log.add(
+            make("hazard.atomic-turn", parties, op=site.op, tensor=site.arg or "memory", expected=expected, got=got)
+        )
 
     def check_double_effect(self, ag: Agent, site: Any) -> None:
         """An effect that is not idempotent and that compiled code may make on more than one core.

@@ -22,6 +22,7 @@ from tdist.platforms.sim.race_report import Who
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.agents import Agent
+    from tdist.platforms.sim.codegen.site import Site
 
 
 class Kernel(Protocol):
@@ -90,7 +91,8 @@ class Unregister:
 class Launch:
     """A launch of a kernel over a grid: queued, running or ended.
 
-    `participants` counts agents (programs × cores of each); `arrived` those that wait at the open barrier.
+    `participants` counts agents (programs × cores of each); `arrived` those that wait at the open barrier. `turns`
+    counts atomics with a used result, by program; `turn_site` is the latest of them.
     """
 
     rank: int
@@ -111,6 +113,8 @@ class Launch:
     end_clock: WordClock | None = None
     start_clock: WordClock | None = None
     agents: dict[tuple[int, int], Agent] = field(default_factory=dict)
+    turns: dict[int, int] = field(default_factory=dict)
+    turn_site: Site | None = None
     finished: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -160,6 +164,19 @@ class Launch:
         if core:
             return f"{what}: its second vector core ended without it (gated by sub_vec_id()?)"
         return f"{what} ended or returned before it"
+
+    def note_turn(self, program: int, site: Site) -> None:
+        """An atomic whose result is used: under `ascend` a turn at a lock that goes from program to program."""
+        self.turns[program] = self.turns.get(program, 0) + 1
+        self.turn_site = site
+
+    def unequal_turns(self) -> tuple[int, int] | None:
+        """A program that took most turns and one that took fewest, if they differ."""
+        if not self.turns or self.programs == 1:
+            return None
+        count = [self.turns.get(program, 0) for program in range(self.programs)]
+        most, fewest = max(count), min(count)
+        return None if most == fewest else (count.index(most), count.index(fewest))
 
     def note_end(self, program: int, core: int, end: WordClock | None) -> bool:
         """An agent ended; whether its program has."""

@@ -397,6 +397,7 @@ class SyncWords:
         if changes and conditional:
             self._check_write(clocks, word, record, is_set=False)
         if used:
+            ag.launch.note_turn(ag.program, site)
             self._enter_lock(ag, clocks, word, record)
         released = clocks.release(used or self.drained, site)
         if used:
