@@ -160,7 +160,7 @@ def _users_code(operator: Operator, what: str) -> Iterator[None]:
     except TdistError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
+        frames = list(traceback.extract_tb(error.__traceback__))
         mine = [frame for frame in frames if frame.filename == str(operator.source)] or frames
         at = f"{mine[-1].filename}:{mine[-1].lineno}: `{mine[-1].line}`"
         raise TdistError(f"{at}: {what} of {operator.name} raised {type(error).__name__}: {error}") from error
