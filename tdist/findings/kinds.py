@@ -82,6 +82,15 @@ _TABLE: Final = (
         "use a notify or a signal ADD across ranks, or keep the counter on one rank and let only its programs add",
     ),
     Kind(
+        "hazard.atomic-edge",
+        _HAZARD,
+        "atomic edge: only an atomic orders {second} of {tensor} after {first}, which it does not do on Ascend",
+        "In the language an atomic acquires and releases by its `sem` and `scope`; on Ascend one without a used result "
+        "acquires nothing, and one with a used result orders only used atomics of the same launch.",
+        "the release was drained, but what acquires it, or passes it on, is an atomic",
+        "signal with dl.notify and wait with dl.wait, consuming the token",
+    ),
+    Kind(
         "hazard.atomic-turn",
         _HAZARD,
         "atomic turns: programs of one launch make {op} of {tensor} unequally often; on Ascend it can hang",

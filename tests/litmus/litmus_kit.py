@@ -103,6 +103,10 @@ def hidden_alias(*lines: str) -> Found:
     return finding("hazard.hidden-alias", *lines, severity="hazard")
 
 
+def atomic_edge(*lines: str) -> Found:
+    return finding("hazard.atomic-edge", *lines, severity="hazard")
+
+
 def lost_wait(*lines: str) -> Found:
     return finding("lost-wait", *lines, severity="note")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import triton
 import triton.language as tl
-from litmus_kit import DATA, MANY, OUT, SIG, Buf, covers, finding, observe, race, undrained
-from producers import copy_tiles
+from litmus_kit import DATA, MANY, OUT, SIG, Buf, atomic_edge, covers, finding, observe, race, undrained
+from producers import copy_tiles, produce
 
 import tdist.language as dl
 from tdist.language.extra import libshmem_device as shmem_dev
@@ -234,7 +234,7 @@ def remote_last_arriver(data, count, out, SCOPE: tl.constexpr):
 @covers("ATM-9", "ATM-2")
 def test_a_used_atomic_from_another_rank_is_a_hazard():
     seen = observe(remote_last_arriver, DATA, COUNT, OUT, SCOPE="sys")
-    seen.always(finding("hazard.atomic-lock", "atomic", severity="hazard"), undrained("store", "load"))
+    seen.always(finding("hazard.atomic-lock", "atomic", severity="hazard"), atomic_edge("store", "load"))
 
 
 @covers("ATM-2")
@@ -262,3 +262,21 @@ def test_a_used_atomic_that_one_program_leaves_out_is_a_hazard():
 def test_a_used_atomic_that_every_program_makes_is_none():
     observe(taking_turns, COUNT, OUT, nranks=1, grid=3, FIRST=0).clean()
     observe(taking_turns, COUNT, OUT, nranks=1, grid=1, FIRST=1).clean()
+
+
+@triton.jit
+def unused_acquire(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() == 0:
+        produce(data, sig)
+    else:
+        word = dl.consume_token(sig, dl.wait(sig, 1, "gpu", "relaxed"))
+        tl.atomic_add(word, 0, sem="acquire", scope="sys")
+        tl.store(out + offs, tl.load(data + offs))  # <load>
+
+
+@covers("ATM-8", "CLK-8")
+def test_an_unused_atomic_acquires_in_the_language_and_not_on_ascend():
+    seen = observe(unused_acquire, DATA, SIG, OUT)
+    seen.always(atomic_edge("store", "load"))
+    seen.outcomes({(-1, 7)})

@@ -261,3 +261,36 @@ def test_a_flag_barrier_that_waits_for_equality_can_be_overshot():
     seen = observe(equality_flag_barrier, SIG, DATA, OUT, n=2)
     seen.one_of({finding("overshoot", "notify", "wait")}, {finding("deadlock", "wait")})
     assert STOPPED not in {run.outcome for run in seen.runs if run.found == {finding("overshoot", "notify", "wait")}}
+
+
+@triton.jit
+def pull(data, out):
+    offs = tl.arange(0, 16)
+    peer = (dl.rank() + 1) % dl.num_ranks()
+    tl.store(out + offs, tl.load(dl.symm_at(data, peer) + offs))  # <load>
+
+
+@covers("WHO-6", "WHO-12")
+def test_a_host_write_races_with_a_peer_that_still_reads():
+    def host(rt, t):
+        if rt.rank == 0:
+            pull[(1,)](t.data, t.out)
+        rt.host_barrier()
+        if rt.rank == 1:
+            t.data.fill_(9)  # <fill>
+
+    observe(None, DATA, OUT, host=host).always(race("load", "fill"))
+
+
+@covers("WHO-8", "WHO-11", "WHO-12")
+def test_a_launch_comes_after_what_its_host_learnt_of_a_peer():
+    def host(rt, t):
+        if rt.rank == 0:
+            push[(1,)](t.data, 7)
+        settle(rt)
+        if rt.rank == 1:
+            plus_one[(1,)](t.data, t.out)
+
+    seen = observe(None, DATA, OUT, host=host)
+    seen.clean()
+    seen.outcomes({(-1, 8)})

@@ -247,6 +247,22 @@ def test_a_fence_between_wait_and_load_makes_the_data_cache_fresh(how):
     seen.outcomes({(-1, 7)})
 
 
+@triton.jit
+def fence_before_wait(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() == 0:
+        produce(data, sig)
+    else:
+        shmem_dev.fence()
+        ready = dl.consume_token(data, dl.wait(sig, 1, "gpu", "acquire"))
+        tl.store(out + offs, tl.load(ready + 3))  # <scalar>
+
+
+@covers("REL-7")
+def test_a_fence_before_the_wait_does_not_refresh_the_data_cache():
+    observe(fence_before_wait, DATA, SIG, OUT).always(stale("store", "scalar"))
+
+
 @covers("REL-7")
 def test_a_tile_load_does_not_go_through_the_data_cache():
     observe(through_cache, DATA, SIG, INDEX, OUT, HOW="tile", DRAIN=False).clean()

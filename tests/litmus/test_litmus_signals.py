@@ -530,3 +530,38 @@ def test_a_push_all_gather_with_a_slot_for_each_rank_is_ordered():
     seen = observe(push_to_all, DATA, SIG, OUT, nranks=4)
     seen.clean()
     seen.outcomes({((-1, 11, 12, 13), (10, 12, 13), (10, 11, 13), (10, 11, 12))})
+
+
+@triton.jit
+def two_point_writes(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() < 2:
+        shmem_dev.int_p(sig, 1, 2)  # <point>
+    else:
+        token = dl.wait(sig, 1, "gpu", "acquire")
+        tl.store(out + offs, tl.load(dl.consume_token(data, token) + offs))
+
+
+@covers("SIG-2")
+def test_two_unordered_point_writes_are_two_sets():
+    observe(two_point_writes, DATA, SIG, OUT, nranks=3).always(finding("concurrent-set", "point"))
+
+
+@triton.jit
+def counter_too_small(data, sig, out):
+    me = dl.rank()
+    last = dl.num_ranks() - 1
+    offs = tl.arange(0, 16)
+    if me < last:
+        tl.store(dl.symm_at(data, last) + me * 16 + offs, me + 10)  # <store>
+        dl.notify(sig, last, signal=1, sig_op="add")  # <add>
+    else:
+        token = dl.wait(sig, 1, "gpu", "acquire", waitValue=2)  # <wait>
+        copy_tiles(dl.consume_token(data, token), out, 3)
+
+
+@covers("SIG-6", "SIG-10")
+def test_waiting_for_two_of_three_producers_orders_neither_the_third_nor_its_signal():
+    seen = observe(counter_too_small, DATA, SIG, OUT, nranks=4, schedules=MANY)
+    right_numbers = {race("store", "load"), finding("overshoot", "add", "wait")}
+    seen.one_of(right_numbers, {finding("deadlock", "wait")})

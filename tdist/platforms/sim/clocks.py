@@ -164,7 +164,7 @@ class AgentClocks:
 
     def __init__(self, space: SlotSpace, slot: int) -> None:
         self.space = space
-        self.releases: deque[tuple[int, Any]] = deque(maxlen=_RELEASES_KEPT)
+        self.releases: deque[tuple[int, Any, int]] = deque(maxlen=_RELEASES_KEPT)
         self.start(space.zero(), slot)
 
     def start(self, clock: Clock | WordClock, slot: int) -> None:
@@ -212,7 +212,7 @@ class AgentClocks:
         vec[self.entry] = stamp
         vec[self.entry + 1] = self.last_drain
         self.counter = stamp + 1
-        self.releases.append((stamp, site))
+        self.releases.append((stamp, site, self.last_drain))
         return WordClock(vec)
 
     def drain(self, flush_cache: bool) -> None:
@@ -238,7 +238,11 @@ class AgentClocks:
 
     def release_site(self, stamp: int) -> Any:
         """Where the release that exported `stamp` was made, if it is still remembered."""
-        return next((site for at, site in self.releases if at == stamp), None)
+        return next((site for at, site, _ in self.releases if at == stamp), None)
+
+    def drained_at(self, stamp: int) -> int:
+        """What the release that exported `stamp` covered under `ascend`; 0 if it is not remembered."""
+        return next((drained for at, _, drained in self.releases if at == stamp), 0)
 
 
 def join_all(agents: Sequence[AgentClocks], drains: bool = True, site: Any = None) -> Clock | None:
@@ -268,7 +272,7 @@ def _enter_barrier(agent: AgentClocks, vec: Vector, drains: bool, site: Any) -> 
     vec[agent.entry] = stamp
     vec[agent.entry + 1] = max(int(vec[agent.entry + 1]), agent.last_drain)
     agent.counter = stamp + 1
-    agent.releases.append((stamp, site))
+    agent.releases.append((stamp, site, agent.last_drain))
 
 
 def floor_of(everyone: Sequence[AgentClocks]) -> Vector:

@@ -239,6 +239,8 @@ def _ascend_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
             f"acquired the {_name(first)} of {first.who}: a wait or barrier does not do it"
         )
         return _Edge("hazard.stale-cache", why, "no fence or quiet between the wait and this load")
+    if releaser is not None and releaser.drained_at(_entry(conflict.seed, first.entry)) >= first.stamp:
+        return _atomic_edge(first, second)
     why = (
         f"{first.who} released after its {_name(first)}, but nothing drained it before: on Ascend the "
         f"{_name(first)} may still be in flight when the signal arrives"
@@ -246,6 +248,14 @@ def _ascend_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
     got = _last_seen(first, releaser, _entry(conflict.seed, first.entry), "the release that it acquired")
     cure = f"put `libshmem_device.fence()` between the {_name(first)} and the notify"
     return _Edge("hazard.undrained-release", why, got, cure)
+
+
+def _atomic_edge(first: Access, second: Access) -> _Edge:
+    why = (
+        f"{first.who} drained its {_name(first)} and released, but the order passes through a tl.atomic_*: on Ascend "
+        "one without a used result acquires nothing, and one with a used result orders only used atomics of the same launch"
+    )
+    return _Edge("hazard.atomic-edge", why, f"only an atomic between {first.who} and {second.who}")
 
 
 def _last_seen(first: Access, releaser: AgentClocks | None, seen: int, what: str = "the last release acquired") -> str:
