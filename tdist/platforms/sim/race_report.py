@@ -253,7 +253,8 @@ def _ascend_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
 def _atomic_edge(first: Access, second: Access) -> _Edge:
     why = (
         f"{first.who} drained its {_name(first)} and released, but the order passes through a tl.atomic_*: on Ascend "
-        "one without a used result acquires nothing, and one with a used result orders only used atomics of the same launch"
+        "one without a used result acquires nothing, and one with a used result orders only used atomics of the same "
+        "launch"
     )
     return _Edge("hazard.atomic-edge", why, f"only an atomic between {first.who} and {second.who}")
 
