@@ -77,7 +77,10 @@ def test_without_the_fence_it_is_right_and_hazardous_on_ascend_only():
     for rank, outputs in enumerate(results):
         for launch, out in enumerate(outputs):
             assert torch.equal(out, gemm_expected(60, 20, 20, 3, rank, torch.float16, launch))
-    assert {finding.kind for finding in findings if finding.fails("ascend")} == {"tdist.hazard.undrained-release"}
+    hazards = {finding.kind for finding in findings if finding.fails("ascend")}
+    # The panel or tile that a program pushes to its own rank and then loads is an alias that only a drain orders.
+    assert "tdist.hazard.undrained-release" in hazards
+    assert hazards <= {"tdist.hazard.undrained-release", "tdist.hazard.hidden-alias"}
     assert not [finding for finding in findings if finding.fails("seed")]
 
 
