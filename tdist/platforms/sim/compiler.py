@@ -24,7 +24,7 @@ from tdist.passes.report import CompileReport
 from tdist.passes.split_sub_vec import gated_locations
 
 from . import access, source_cache
-from .codegen import arithmetic, reductions
+from .codegen import arithmetic, device_library, reductions
 from .codegen.function import Generated, Stats, generate
 from .codegen.generator import Options
 from .codegen.ir_access import prop
@@ -195,6 +195,6 @@ def _names() -> dict[str, Any]:
     from .clocks import later
 
     names: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan, "later": later, "TILES": _tiles}
-    for module in (arithmetic, reductions, access):
+    for module in (arithmetic, device_library, reductions, access):
         names |= {k: v for k, v in vars(module).items() if not k.startswith("_") and callable(v)}
     return names | {"Site": Site}

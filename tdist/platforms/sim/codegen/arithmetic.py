@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 ARITHMETIC = "tdist.arithmetic"
@@ -346,8 +347,13 @@ def fma(a: Any, b: Any, c: Any, dtype: torch.dtype) -> Any:
 
 
 def torch_fmod(a: Any, b: Any) -> Any:
-    """Remainder with the sign of the dividend."""
-    return _pick(torch.fmod, a, b)
+    """Remainder with the sign of the dividend, exact (torch's own of f32 tiles is not where the quotient is large)."""
+    return _pick(_exact_fmod, a, b)
+
+
+def _exact_fmod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    with np.errstate(invalid="ignore"):
+        return torch.as_tensor(np.fmod(a.double().numpy(), b.double().numpy())).to(a.dtype)
 
 
 def copysign(a: Any, b: Any) -> Any:

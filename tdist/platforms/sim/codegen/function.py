@@ -12,7 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tdist.errors import KernelError
 from tdist.frontend.kernel_ir import KernelIR
 
-from . import rules_dot, rules_float, rules_int, rules_memory, rules_shape, rules_sync
+from . import rules_dot, rules_extern, rules_float, rules_int, rules_memory, rules_shape, rules_sync
 from .elements import type_info
 from .emitter import INDENT
 from .facts import analyse
@@ -25,7 +25,7 @@ from .values import Cond, Origin, Pointer, Scalar, Splat
 
 PROLOGUE = ("if False: yield", "rank = ag.rank", "nranks = ag.nranks", "core = ag.core")
 BUILT_IN = ("pid0", "pid1", "pid2", "np0", "np1", "np2", "rank", "nranks", "core")
-RULE_MODULES = (rules_dot, rules_float, rules_int, rules_memory, rules_shape, rules_sync)
+RULE_MODULES = (rules_dot, rules_extern, rules_float, rules_int, rules_memory, rules_shape, rules_sync)
 MAX_RESTARTS = 200
 
 

@@ -476,13 +476,21 @@ def trunci(g: Generator, op: Operation) -> None:
     scalar = uniform_scalar(value)
     if scalar is not None and element.is_bool:
         set_condition(g, op, g.emit.bind(f"{g.poly_text(scalar.poly)} & 1 == 1", "c"), value.clk)
-    elif isinstance(value, Scalar):
-        g.set(op, Scalar(value.poly, element, value.clk))
-    elif isinstance(value, IndexTile) and not element.is_bool:
+    elif scalar is not None:
+        uniform_result(g, op, _truncated(g, scalar.poly, element), value.clk)
+    elif isinstance(value, IndexTile) and static_span(value.lattice, element) and not element.is_bool:
         g.set(op, IndexTile(value.lattice, element, value.clk))
     else:
         suffix = " & 1).bool()" if element.is_bool else f").to({element.text})"
         element_wise(g, op, f"({{}}{suffix}", [g.tile(value)])
+
+
+def _truncated(g: Generator, poly: Poly, element: Element) -> Poly:
+    """A symbol of the narrower type: one of the wider type would pass for a value of the narrower one."""
+    if poly.value is not None:
+        return Poly.const(wrap(poly.value, element.bits))
+    key = ("trunc", poly, element.bits)
+    return Poly.symbol(g.emit.reuse(key, f"wrap({g.poly_text(poly)}, {element.bits})", "w"))
 
 
 @rule("math.absi")
