@@ -251,6 +251,30 @@ def test_a_plain_store_releases_nothing():
 
 
 @triton.jit
+def signal_overwritten(data, sig, out):
+    offs = tl.arange(0, 16)
+    me = dl.rank()
+    if me == 0:
+        tl.store(dl.symm_at(data, 2) + offs, 7)  # <store>
+        shmem_dev.fence()
+        dl.notify(sig, 2, signal=1, sig_op="set")
+        dl.notify(sig + 16, 1, signal=1, sig_op="set")
+    elif me == 1:
+        token = dl.wait(sig + 16, 1, "gpu", "acquire")
+        tl.store(dl.symm_at(dl.consume_token(sig, token), 2), 2)  # <plain>
+    else:
+        token = dl.wait(sig, 1, "gpu", "acquire", waitValue=2)  # <wait>
+        tl.store(out + offs, tl.load(dl.consume_token(data, token) + offs))  # <load>
+
+
+@covers("SIG-7", "SIG-3")
+def test_a_plain_store_over_a_signal_takes_away_what_it_released():
+    seen = observe(signal_overwritten, DATA, SIG, OUT, nranks=3)
+    seen.always(race("plain", "wait"), race("store", "load"))
+    seen.outcomes({(-1, -1, 7)})
+
+
+@triton.jit
 def initial_value(data, sig, out):
     offs = tl.arange(0, 16)
     if dl.rank() == 0:

@@ -46,6 +46,24 @@ def test_the_scope_of_a_wait_does_not_narrow_it(scope):
 
 
 @triton.jit
+def relaxed_then_effect(data, sig, out):
+    offs = tl.arange(0, 16)
+    if dl.rank() == 0:
+        produce(data, sig)
+    else:
+        token = dl.wait(sig, 1, "gpu", "relaxed")
+        tl.store(out + 16 + offs, dl.consume_token(offs, token))
+        shmem_dev.fence()
+        tl.store(out + offs, tl.load(data + offs))  # <load>
+        tl.store(data + 16 + offs, 5)  # <over>
+
+
+@covers("CLK-8", "CLK-6", "CLK-5")
+def test_no_effect_and_no_store_makes_up_for_a_relaxed_wait():
+    observe(relaxed_then_effect, DATA, SIG, OUT).always(race("store", "load"), race("store2", "over"))
+
+
+@triton.jit
 def narrow_notify(data, sig, out):
     offs = tl.arange(0, 16)
     if dl.rank() == 0:
