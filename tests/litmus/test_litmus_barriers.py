@@ -195,6 +195,29 @@ def test_an_ungated_atomic_takes_effect_once_and_is_reported():
 
 
 @triton.jit
+def signal_both_cores(sig, out, OP: tl.constexpr):
+    offs = tl.arange(0, 16)
+    sub = sub_vec_id()
+    if dl.rank() == 0:
+        if OP == "add":
+            dl.notify(sig, 1, signal=1, sig_op="add")  # <add>
+        elif OP == "set":
+            dl.notify(sig, 1, signal=1, sig_op="set")
+        else:
+            if sub == 0:
+                dl.notify(sig, 1, signal=1, sig_op="add")
+    tl.store(out + sub * 16 + offs, sub)
+
+
+@covers("FND-5", "WHO-2")
+@pytest.mark.parametrize(("op", "doubled"), [("add", True), ("set", False), ("gated", False)])
+def test_an_ungated_add_is_doubled_as_compiled_and_a_set_or_a_gated_add_is_not(op, doubled):
+    seen = observe(signal_both_cores, SIG, OUT, read="sig", OP=op)
+    seen.always(*([finding("double-effect", "add", severity="note")] if doubled else []))
+    seen.outcomes({((0, 0, 0, 0), ((1, *[0] * 15), 0, 0, 0))})
+
+
+@triton.jit
 def vector_agents_race(data, out, ORDER: tl.constexpr):
     offs = tl.arange(0, 16)
     if sub_vec_id() == 0:
