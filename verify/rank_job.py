@@ -169,7 +169,7 @@ def _users_code(operator: Operator, what: str) -> Iterator[None]:
 def tile_checksums(value: torch.Tensor, tile: tuple[int, ...]) -> list[int]:
     """A CRC of the bits of each tile, in row-major order of tiles: where two runs differ, without keeping both."""
     if value.dim() < 2 or len(tile) < 2:
-        chunks = value.reshape(-1).split(tile[-1]) if value.numel() else ()
+        chunks = value.reshape(-1).split(tile[-1] if tile else 1) if value.numel() else ()
         return [_crc(chunk) for chunk in chunks]
     flat = value.reshape(-1, value.shape[-1])
     return [_crc(piece) for rows in flat.split(tile[-2]) for piece in rows.split(tile[-1], dim=1)]

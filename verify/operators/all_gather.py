@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tdist import golden
+import tdist.golden as golden
 from tdist.kernels import all_gather as kernels
 from tdist.kernels.signal_slots import rows_of, shard_rows
 from tdist.platforms.base import RankRuntime
