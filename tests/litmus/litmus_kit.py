@@ -39,8 +39,8 @@ from tdist.findings import Finding
 from tdist.platforms.sim.world import World
 
 MARKER = re.compile(r"#.*?<([\w-]+)>")
-SCHEDULES: tuple[tuple[str, int], ...] = (("run-to-block", 0), ("max-sync", 0), *(("random", s) for s in range(10)))
-MANY: tuple[tuple[str, int], ...] = (*SCHEDULES, *(("random", s) for s in range(10, 40)))
+SCHEDULES: tuple[tuple[str, int], ...] = (("run-to-block", 0), ("max-sync", 0), *(("random", s) for s in range(7)))
+MANY: tuple[tuple[str, int], ...] = (*SCHEDULES, *(("random", s) for s in range(7, 40)))
 STOPPED = "stopped"
 HEAP_BYTES = 1 << 20
 
