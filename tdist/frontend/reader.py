@@ -24,6 +24,7 @@ from tdist.frontend.locations import Locations, split_location
 from tdist.frontend.syntax import CLASSES, READERS, REGION_READERS
 from tdist.frontend.text import (
     ReaderError,
+    UnsupportedOperation,
     closing,
     head_and_type,
     read_arguments,
@@ -31,6 +32,7 @@ from tdist.frontend.text import (
     read_results,
     split_commas,
 )
+from tdist.frontend.unsupported import unsupported
 from tdist.ir.collection import no_collection
 from tdist.ir.location import to_source_loc
 
@@ -96,6 +98,8 @@ class Reader:
             where = None
         what = f"unknown name {error}" if isinstance(error, KeyError) else str(error)
         place = f"{where}: " if where else ""
+        if isinstance(error, UnsupportedOperation):
+            return KernelError(f"{place}{unsupported(what)}\n  {body}")
         return KernelError(f"{place}cannot read TTIR line {number}: {what}\n  {body}")
 
     # -- lines
@@ -128,7 +132,7 @@ class Reader:
             return
         reader = READERS.get(name)
         if reader is None:
-            raise ReaderError(f"operation '{name}' is not supported")
+            raise UnsupportedOperation(name)
         self._append(reader(self, rest), names, at)
 
     def _append(self, op: Operation, names: str | None, location: LocationAttr) -> None:
@@ -261,7 +265,7 @@ class Reader:
             return
         cls = CLASSES.get(name)
         if cls is None:
-            raise ReaderError(f"operation '{name}' is not supported")
+            raise UnsupportedOperation(name)
         end = closing(rest, 0)
         operands = self.operands(rest[:end])
         rest = rest[end + 1 :].strip()

@@ -320,6 +320,19 @@ def _flip(reader: Reader, rest: str) -> Operation:
     return make(tt.FlipOp, reader.operands(head), read_results(types), {"dim": IntegerAttr(axis, 64)}, dictionary)
 
 
+def _sort(reader: Reader, rest: str) -> Operation:
+    head, types = head_and_type(rest)
+    head, dictionary = take_dictionary(head)
+    source, axis, descending = (part.strip() for part in head.split(","))
+    properties = {"dim": IntegerAttr(int(axis), 64), "descending": BoolAttr.from_bool(descending == "true")}
+    return make(tt.SortOp, reader.operands(source), read_results(types), properties, dictionary)
+
+
+def _annotation(reader: Reader, rest: str) -> Operation:
+    head, dictionary = take_dictionary(head_and_type(rest)[0])
+    return make(tt.AnnotationOp, reader.operands(head), (), None, dictionary)
+
+
 def _clampf(reader: Reader, rest: str) -> Operation:
     head, type_ = head_and_type(rest)
     head, dictionary = take_dictionary(head)
@@ -545,6 +558,8 @@ READERS: dict[str, OpReader] = {
     "tt.split": _split,
     "tt.fp_to_fp": _fp_to_fp,
     "tt.flip": _flip,
+    "tt.sort": _sort,
+    "tt.annotation": _annotation,
     "tt.clampf": _clampf,
     "tt.dot": _dot,
     "tt.mod": _mod,

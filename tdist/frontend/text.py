@@ -20,6 +20,10 @@ class ReaderError(Exception):
     """What is wrong with a line; becomes a `KernelError` with the line's position."""
 
 
+class UnsupportedOperation(ReaderError):
+    """An operation that is no part of what we read; the message is its name."""
+
+
 # ---- text that is parsed once ---------------------------------------------------------------------------------------
 
 

@@ -848,6 +848,56 @@ class FlipOp(TritonOp):
         printer.print_attribute(self.result.type)
 
 
+@irdl_op_definition
+class AnnotationOp(TritonOp):
+    """A hint for the vendor's compiler in the attributes (`tl.compile_hint`, `tl.multibuffer`); means nothing here."""
+
+    name = "tt.annotation"
+    src = operand_def()
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src)"
+
+
+@irdl_op_definition
+class SortOp(TritonOp):
+    """Sort along the last axis (triton-ascend's own)."""
+
+    name = "tt.sort"
+    src = operand_def(TensorType)
+    dim = prop_def(IntegerAttr[IntegerType])
+    descending = prop_def(BoolAttr)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+
+    @classmethod
+    def parse(cls, parser: Parser) -> SortOp:
+        src = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        dim = IntegerAttr(parser.parse_integer(), 64)
+        parser.parse_punctuation(",")
+        descending = BoolAttr.from_bool(parser.parse_boolean())
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        operand = parser.resolve_operand(src, parser.parse_type())
+        parser.parse_punctuation("->")
+        return cls(
+            operands=[operand],
+            properties={"dim": dim, "descending": descending},
+            attributes=attributes,
+            result_types=[parser.parse_type()],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.src)
+        printer.print_string(f", {self.dim.value.data}, {'true' if self.descending.value.data else 'false'}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.src.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.result.type)
+
+
 # ---- arithmetic -----------------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,9 @@ def combine(x, out, n, B: tl.constexpr):
     tl.store(out + o, tl.histogram(o, B))
     tl.store(out, tl.sum(tl.sum(v, 1), 0))
     tl.store(out + o, tl.flip(tl.gather(tl.sum(v, 1), o, 0), 0))
+    tl.compile_hint(v, "hint", 1)
+    tl.store(p, tl.sort(v, 1, True))
+    tl.store(out + o, tl.sort(o))
 
 
 @triton.jit

@@ -181,6 +181,6 @@ def assert_(g: Generator, op: Operation) -> None:
     g.emit.line(f"ag.assert_({text}, {prop(op, 'message', '')!r}, {g.site(op)})")
 
 
-@rule("gpu.barrier", "llvm.intr.assume")
+@rule("gpu.barrier", "llvm.intr.assume", "tt.annotation")
 def nothing(g: Generator, op: Operation) -> None:
     """A program is one thread here; an assumption is not needed."""
