@@ -16,6 +16,7 @@ def main() -> None:
 
     from tdist.kernels.ag_gemm import Tiling, ag_gemm, create_context
     from tdist.platforms.sim.world import World
+    from tdist.verify.heap import ensure_shmem
 
     print(measure.machine_line())
     shards = torch.randn(SIZE, SIZE).half().chunk(RANKS)
@@ -28,12 +29,13 @@ def main() -> None:
                 world.__enter__()
                 contexts = world.run(
                     lambda rt, tile=tile, sync=sync: [
-                        create_context(rt, SIZE, SIZE, SIZE, torch.float16, sync=sync, tiling=Tiling(*tile))
+                        ensure_shmem(rt),
+                        create_context(rt, SIZE, SIZE, SIZE, torch.float16, sync=sync, tiling=Tiling(*tile)),
                     ]
                 )
 
                 def launch(rt, contexts=contexts):
-                    ag_gemm(contexts[rt.rank][0], shards[rt.rank], b)
+                    ag_gemm(contexts[rt.rank][1], shards[rt.rank], b)
                     rt.synchronize()
 
                 subjects[str(detect)] = lambda world=world, launch=launch: world.run(launch)
@@ -52,6 +54,7 @@ def all_gather_cold() -> None:
 
     from tdist.kernels.all_gather import all_gather, create_context
     from tdist.platforms.sim.world import World
+    from tdist.verify.heap import ensure_shmem
 
     elems = 256 * 1024  # 512 KiB of fp16 a rank
     shards = [torch.randn(elems // 1024, 1024).half() for _ in range(RANKS)]
@@ -65,7 +68,7 @@ def all_gather_cold() -> None:
                 )
 
                 def launch(rt, contexts=contexts):
-                    all_gather(contexts[rt.rank][0], shards[rt.rank])
+                    all_gather(contexts[rt.rank][1], shards[rt.rank])
                     rt.synchronize()
 
                 start = time.perf_counter()

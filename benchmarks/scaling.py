@@ -43,6 +43,7 @@ def main() -> None:
     import torch
 
     from tdist.platforms.sim.world import World
+    from tdist.verify.heap import ensure_shmem
 
     print(measure.machine_line())
     accesses = PROGRAMS * (4 * STEPS + 1)
@@ -51,6 +52,7 @@ def main() -> None:
         with World(nranks=nranks, detect=True, heap_bytes=8 << 20) as world:
 
             def setup(rt):
+                ensure_shmem(rt)
                 elems = PROGRAMS * STEPS * BLOCK
                 buffers = {
                     "x": torch.randn(elems),

@@ -18,6 +18,7 @@ def main() -> None:
 
     from tdist.kernels.ag_gemm import Tiling, ag_gemm, create_context
     from tdist.platforms.sim.world import World
+    from tdist.verify.heap import ensure_shmem
 
     print(measure.machine_line())
     a32, b32 = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
@@ -27,12 +28,13 @@ def main() -> None:
             with World(nranks=RANKS, detect=True, heap_bytes=64 << 20) as world:
                 contexts = world.run(
                     lambda rt, tile=tile, sync=sync: [
-                        create_context(rt, SIZE, SIZE, SIZE, torch.float16, sync=sync, tiling=Tiling(*tile))
+                        ensure_shmem(rt),
+                        create_context(rt, SIZE, SIZE, SIZE, torch.float16, sync=sync, tiling=Tiling(*tile)),
                     ]
                 )
 
                 def launch(rt, contexts=contexts):
-                    ag_gemm(contexts[rt.rank][0], shards[rt.rank], b)
+                    ag_gemm(contexts[rt.rank][1], shards[rt.rank], b)
                     rt.synchronize()
 
                 seconds = measure.interleaved(

@@ -192,6 +192,9 @@ class Pair:
         call()
         reported = self.findings[before:]
         known = self._ordering(a, made.writes or by_w, token, cached)
+        polled = frozenset(m.number for m in self.made if m.word and not m.writes)
+        # A poll that returned is complete whenever it is ordered.
+        known = {"seed": known["seed"], "ascend": known["ascend"] | (known["seed"] & polled)}
         races = {p: self._races(made, known[p], p) for p in PROFILES}
         self._sound(reported, made, known)
         self._complete(reported, races)

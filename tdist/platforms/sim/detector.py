@@ -304,7 +304,8 @@ class Detector:
                 r = self._keep(al, (al.lo + off, width), box_of(al.lo + off, 1, 0, width), width)
             if r.ov or r.ow:
                 known = ac.W if clk is None else clk
-                self._check(r, writes, ac, known, known, who, site)
+                if r.ow or _suspect_word(r, writes, ac, known.m, site):
+                    self._check(r, writes, ac, known, known, who, site)
             if writes:
                 _note_word_write(r, entry, ac.counter, site, who, in_order)
             else:
@@ -496,6 +497,28 @@ class Detector:
             races_met=self._races_met,
             shadow_bytes=sum(_size_bytes(record) for record in records) + sys.getsizeof(self._records),
         )
+
+
+def _suspect_word(r: Record, writes: bool, ac: AgentClocks, m: Any, site: Any) -> bool:
+    """Whether a word access may conflict with a plain access: cheap, and true where it cannot tell."""
+    entry = ac.entry
+    try:
+        for o in r.ov:
+            e = o.we
+            if e != entry:
+                if o.wc > m[e] or o.wc > m[e + 1]:
+                    return True
+            elif not writes and o.wc > ac.last_drain and _hidden(o.ws, site):
+                return True
+            if (
+                writes
+                and o.rd
+                and any(at != entry and (reader[0] > m[at] or reader[0] > m[at + 1]) for at, reader in o.rd.items())
+            ):
+                return True
+    except IndexError:
+        return True
+    return False
 
 
 def _hidden(a: Any, b: Any) -> bool:

@@ -69,11 +69,11 @@ class LineGuard:
         """A SET of `word`: check the plain writes before it, and watch its line from now on."""
         if word.guards is None:
             word.guards = self._watch(word)
+        entry = clocks.entry
         for span in word.guards:
-            for access in self._writes_near(span):
-                slot = access.entry // 2
-                if slot != clocks.slot and not _knows(clocks, slot, access.stamp):
-                    self._report(word, record, access.who, access.site, span, first_plain=True)
+            for plain in self._near(span):
+                if plain.ww is not None and plain.we != entry and not _knows(clocks, plain.we // 2, plain.wc):
+                    self._report(word, record, plain.ww, plain.ws, span, first_plain=True)
 
     def written(
         self, clocks: AgentClocks, who: Any, al: Allocation, off: int, rows: int, stride: int, width: int, site: Any
@@ -95,14 +95,15 @@ class LineGuard:
             spans.append(span)
         return spans
 
-    def _writes_near(self, span: GuardedSpan) -> list[Any]:
+    def _near(self, span: GuardedSpan) -> list[Any]:
+        """The detector's records of plain accesses in the line, but for those that touch the word (those are races)."""
         generation = self.detector.generation(span.al)
         if generation != span.generation:
             span.generation = generation
             records = self.detector.plain_records(span.al, span.lo, span.hi)
             word_lo, word_hi = span.word.address, span.word.address + span.word.width
             span.near = [r for r in records if not _shape_meets(r.shape, word_lo, word_hi)]
-        return [access for record in span.near for access in record.writes()]
+        return span.near
 
     def _report(self, word: Word, record: Record, who: Any, site: Any, span: GuardedSpan, first_plain: bool) -> None:
         signal = _party(record.who, record.site, word.al.label, f"element {word.index} (byte {word.off})")

@@ -341,7 +341,7 @@ def _place(g: Generator, panel: Panel, kk: str) -> list[str]:
     strides = "".join(f"{g.poly_text(s)}, " for s in lattice.strides)
     box = g.box_text(Box(lattice.shape, panel.bounds, panel.conditions))
     if box is not None:
-        box = f"with_axis({box}, {panel.axis}, {kk})"
+        box = g.emit.reuse(("panel", box, panel.axis, kk), f"with_axis({box}, {panel.axis}, {kk})", "box")
     return [f"({', '.join(shape)})", g.poly_text(lattice.base), f"({strides})", box or "None"]
 
 
