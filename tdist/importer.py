@@ -108,8 +108,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         parent = root.rpartition(".")[0]
         path = getattr(_import_or_none(parent), "__path__", []) if parent else None
         for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            if not isinstance(finder, _Finder) and find is not None and (spec := find(root, path, None)) is not None:
+            find = None if isinstance(finder, _Finder | _Trigger) else getattr(finder, "find_spec", None)
+            if find is not None and (spec := find(root, path, None)) is not None:
                 return str(spec.origin or next(iter(spec.submodule_search_locations or ()), root))
         return None
 
@@ -134,6 +134,33 @@ def provided_by(name: str) -> str:
     if real is not None:
         return f"`{name}` comes from the real package at {real}; tdist never stands over an installed package"
     return f"`{name}` is provided by tdist while a world is open"
+
+
+class _Trigger(importlib.abc.MetaPathFinder):
+    """Stands last on `sys.meta_path`: asked for one of our names, it opens the scope and answers from it."""
+
+    def __init__(self, scope: contextlib.ExitStack) -> None:
+        self._scope = scope
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if _root_of(fullname) is None:
+            return None
+        self._scope.enter_context(user_names())
+        return importlib.util.find_spec(fullname)
+
+
+@contextlib.contextmanager
+def on_demand() -> Iterator[None]:
+    """As `user_names`, but the scope opens at the first import of one of the names: nothing is loaded until then."""
+    with contextlib.ExitStack() as scope:
+        trigger = _Trigger(scope)
+        sys.meta_path.append(trigger)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(trigger)
 
 
 _lock = threading.RLock()

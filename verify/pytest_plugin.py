@@ -27,7 +27,6 @@ _SYNC = ("fine", "barrier", "both")
 _PLATFORMS = ("sim",)
 _MARKER = "tdist(nranks=N, sync='fine'|'barrier'|'both', seed=S, schedule=NAME, profile='seed'|'ascend')"
 _MARKER_KEYS = ("nranks", "sync", "seed", "schedule", "profile")
-_USER_NAMES = (b"triton_dist", b"shmem", b"extra.cann", b"backends.ascend")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,22 +60,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, None]:
-    """Let a test module import `triton_dist`, `shmem` and the CANN extension, if its text names one of them."""
-    if not (isinstance(collector, pytest.Module) and _names_users_packages(collector)):
+    """Let a test module import `triton_dist`, `shmem` and the CANN extension, itself or through what it imports."""
+    if not isinstance(collector, pytest.Module):
         yield
         return
     from tdist import importer
 
-    with importer.user_names():
+    with importer.on_demand():
         yield
-
-
-def _names_users_packages(collector: pytest.Module) -> bool:
-    try:
-        text = collector.path.read_bytes()
-    except OSError:
-        return False
-    return any(name in text for name in _USER_NAMES)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -115,8 +106,11 @@ def _settings(config: pytest.Config, node: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    """N simulated ranks in one mode; see `Ranks`."""
-    yield Ranks(request.node, _settings(request.config, request.node), request.param)
+    """N simulated ranks in one mode; see `Ranks`. The test may import users' names."""
+    from tdist import importer
+
+    with importer.on_demand():
+        yield Ranks(request.node, _settings(request.config, request.node), request.param)
 
 
 class Ranks:

@@ -193,3 +193,15 @@ def test_a_world_that_opens_during_an_import_still_restores_the_driver():
     assert driver.active.get_current_device() == 0, "the world's driver is still the active one"
     world.__exit__(None, None, None)
     assert driver.active is before
+
+
+def test_on_demand_loads_nothing_until_a_name_is_asked_for_and_then_serves_what_imports_it(tmp_path, monkeypatch):
+    (tmp_path / "imports_shmem.py").write_text("import shmem as ash\nPE = ash.my_pe\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = list(sys.meta_path)
+    with importer.on_demand():
+        assert "shmem" not in sys.modules
+        assert callable(importlib.import_module("imports_shmem").PE)
+    assert sys.meta_path == before
+    assert "shmem" not in sys.modules
+    sys.modules.pop("imports_shmem")
