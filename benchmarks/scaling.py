@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import measure
 import triton
@@ -54,34 +54,31 @@ def main() -> None:
             def setup(rt):
                 ensure_shmem(rt)
                 elems = PROGRAMS * STEPS * BLOCK
-                buffers = {
-                    "x": torch.randn(elems),
-                    "inbox": ash.aclshmem_create_tensor((elems,), dtype=torch.float32),
-                    "sig": ash.aclshmem_create_tensor((PROGRAMS * STEPS * 16,), dtype=torch.int32),
-                    "out": torch.empty(PROGRAMS * BLOCK),
-                    "epoch": 0,
-                }
-                buffers["sig"].zero_()
+                own = SimpleNamespace(
+                    x=torch.randn(elems),
+                    inbox=ash.aclshmem_create_tensor((elems,), dtype=torch.float32),
+                    sig=ash.aclshmem_create_tensor((PROGRAMS * STEPS * 16,), dtype=torch.int32),
+                    out=torch.empty(PROGRAMS * BLOCK),
+                    epoch=0,
+                )
+                own.sig.zero_()
                 rt.synchronize()
                 rt.host_barrier()
-                return [buffers]
+                return own  # a results list would hold snapshots of the tensors
 
             state = world.run(setup)
 
             def launch(rt, state=state):
-                own = state[rt.rank][0]
-                own["epoch"] += 1
-                ring_push[(PROGRAMS,)](
-                    own["x"], own["inbox"], own["sig"], own["out"], own["epoch"], STEPS=STEPS, BLOCK=BLOCK
-                )
+                own = state[rt.rank]
+                own.epoch += 1
+                ring_push[(PROGRAMS,)](own.x, own.inbox, own.sig, own.out, own.epoch, STEPS=STEPS, BLOCK=BLOCK)
                 rt.synchronize()
 
             world.run(launch)
+            world.raise_for_findings()
             seconds = []
             for _ in range(5):
-                start = time.perf_counter()
-                world.run(launch)
-                seconds.append(time.perf_counter() - start)
+                seconds.append(measure.cpu_seconds(lambda world=world, launch=launch: world.run(launch)))
             world.raise_for_findings()
         us = measure.median_ms(seconds) * 1e3 / (accesses * nranks)
         base_us = base_us or us
