@@ -35,6 +35,7 @@ from xdsl.ir import Attribute, Dialect, Operation, Region
 from tdist.frontend.locations import split_location
 from tdist.frontend.text import (
     ReaderError,
+    bit_pattern,
     boolean_like,
     closing,
     head_and_type,
@@ -202,7 +203,7 @@ def _constant(reader: Reader, rest: str) -> Operation:
         end = closing(text, 0)
         attributes = dict(read_dictionary(text[: end + 1]))
         text = text[end + 1 :].strip()
-    value = read_attribute(text)
+    value = bit_pattern(text) or read_attribute(text)
     get_type = getattr(value, "get_type", None)
     if get_type is None:
         raise ReaderError(f"not a constant: '{text}'")

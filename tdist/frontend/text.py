@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable
 from functools import cache
 
-from xdsl.dialects.builtin import i1
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    DenseIntOrFPElementsAttr,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    FloatAttr,
+    TensorType,
+    i1,
+)
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -14,6 +25,9 @@ from tdist.frontend.locations import split_location
 from tdist.ir import tt
 from tdist.ir.arith import like
 from tdist.ir.context import make_context
+
+Float = Float16Type | BFloat16Type | Float32Type | Float64Type
+_BITS = re.compile(r"(?:dense<)?0x(?P<digits>[0-9A-Fa-f]+)>? : (?P<type>.+)")
 
 
 class ReaderError(Exception):
@@ -146,6 +160,32 @@ def _dictionary_start(text: str) -> int:
         elif char == "{" and not quoted:
             return i
     raise ReaderError(f"no dictionary in '{text}'")
+
+
+def bit_pattern(text: str) -> Attribute | None:
+    """`0xFF800000 : f32` and `dense<0xFF800000> : tensor<…xf32>`, as MLIR prints infinities and NaNs; None if neither.
+
+    xDSL's own parser takes the digits for a number.
+    """
+    match = _BITS.fullmatch(text.strip())
+    if match is None:
+        return None
+    type_ = read_type(match["type"])
+    element = type_.element_type if isinstance(type_, TensorType) else type_
+    if not isinstance(element, Float):
+        return None
+    value = float_of_bits(int(match["digits"], 16), element)
+    if isinstance(type_, TensorType):
+        return DenseIntOrFPElementsAttr.from_list(type_, [value])
+    return FloatAttr(value, element)
+
+
+def float_of_bits(bits: int, element: Float) -> float:
+    """The number whose representation in `element` has these bits."""
+    if isinstance(element, BFloat16Type):
+        return struct.unpack("<f", (bits << 16).to_bytes(4, "little"))[0]
+    width = element.bitwidth // 8
+    return struct.unpack({2: "<e", 4: "<f", 8: "<d"}[width], bits.to_bytes(width, "little"))[0]
 
 
 def head_and_type(rest: str) -> tuple[str, str]:

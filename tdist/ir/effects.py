@@ -37,8 +37,8 @@ Effects.WRITE, Effects.BOTH = _ALL[False, True], _ALL[True, True]
 
 _PURE_TT = (
     "addptr advance annotation bitcast broadcast cat clampf dot expand_dims flip fp_to_fp gather get_num_programs "
-    "get_program_id histogram int_to_ptr join make_range make_tensor_ptr mod mulhiui precise_divf precise_sqrt ptr_to_int "
-    "reduce.return reshape return scan.return sort splat split trans unsplat"
+    "get_program_id histogram int_to_ptr join make_range make_tensor_ptr mod mulhiui precise_divf precise_sqrt "
+    "ptr_to_int reduce.return reshape return scan.return sort splat split trans unsplat"
 )
 _PURE = {f"tt.{name}" for name in _PURE_TT.split()} | {
     "scf.yield",

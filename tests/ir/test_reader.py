@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from reader_kernels import CASES, polling
 
 from tdist.frontend.triton_ascend import compile_source
 from tdist.passes import run_pipeline
+from tdist.platforms.sim.codegen.ir_access import dense_values
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +163,10 @@ def _kernel(body: str) -> str:
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ("%d = tt.make_tensor_descriptor %x : !tt.tensordesc<f16>", "does not support tt.make_tensor_descriptor: address the tile with tl.make_block_ptr"),
+        (
+            "%d = tt.make_tensor_descriptor %x : !tt.tensordesc<f16>",
+            "does not support tt.make_tensor_descriptor: address the tile with tl.make_block_ptr",
+        ),
         ('"tt.map_elementwise"(%x) : (!tt.ptr<f16>) -> ()', "does not support tt.map_elementwise"),
         ("%d = tt.load %unknown : !tt.ptr<f16>", "unknown name '%unknown'"),
         ("%d = tt.load %x cacheModifier = cx : !tt.ptr<f16>", "unknown name 'cx'"),
@@ -181,3 +187,21 @@ def test_what_cannot_be_read_is_an_error_with_the_kernels_line(body: str, compla
 def test_a_text_that_ends_too_early_is_an_error() -> None:
     with pytest.raises(KernelError, match="ends before its module does"):
         read_ttir("module {\n  tt.func public @k() {\n    tt.return\n  }\n")
+
+
+@pytest.mark.parametrize(
+    "literal,want",
+    [
+        ("0xFF800000 : f32", -math.inf),
+        ("dense<0xFF800000> : tensor<4xf32>", -math.inf),
+        ("dense<0x7C00> : tensor<2x2xf16>", math.inf),
+        ("dense<0xFF80> : tensor<4xbf16>", -math.inf),
+        ("0x7FF0000000000000 : f64", math.inf),
+        ("dense<0x10> : tensor<4xi32>", 16),
+    ],
+)
+def test_infinities_were_read_as_the_numbers_of_their_digits(literal: str, want: float) -> None:
+    """`tl.load(…, other=-float("inf"))` filled masked lanes with 4286578688.0."""
+    body = f"module {{\n  tt.func public @k() {{\n    %c = arith.constant {literal}\n    tt.return\n  }}\n}}"
+    constant = next(op for op in read_ttir(body).walk() if op.name == "arith.constant")
+    assert set(dense_values(constant.properties["value"])) == {want}

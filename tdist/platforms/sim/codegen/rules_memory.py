@@ -383,7 +383,7 @@ def _atomic(
         f"ag.atomic({g.poly_text(pointer.base)}, {pointer.origin.al}, {kind!r}, {value}, {element.size_bytes}, "
         f"{number!r}, {sem!r}, {scope!r}, {used}, {site})"
     )
-    text = text if number == "float" else from_bits(text, element)
+    text = f"float({text})" if number == "float" else from_bits(text, element)
     if mask is not None and g.condition(mask).text != "True":
         text = f"{text} if {g.condition(mask).text} else poison_value({element.text}, ag.poison)"
     g.set(op, g.scalar_of(text, element, g.clk_of(pointer, mask, *values)))
