@@ -20,6 +20,7 @@ from typing import Any
 from tdist.errors import KernelError, UsageError
 from tdist.frontend.diagnostics import kernel_error, mlir_diagnostics, remember_site
 from tdist.frontend.kernel_ir import KernelArg, KernelIR
+from tdist.frontend.masked_loads import undefined_padding
 
 _compiling = threading.RLock()
 
@@ -92,7 +93,7 @@ def _ttir(fn: Any, types: dict[str, str], constants: dict[str, Any]) -> str:
     ir.load_dialects(context)
     source = ASTSource(fn=fn, signature=types, constants=constants)
     try:
-        with _our_generator():
+        with _our_generator(), undefined_padding():
             module = source.make_ir(options, backend.get_codegen_implementation(), backend.get_module_map(), context)
     except CompilationError as error:
         raise kernel_error(fn, error) from None

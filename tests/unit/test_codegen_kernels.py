@@ -324,7 +324,7 @@ module {
 
 
 def test_masked_lanes_without_other_hold_poison_and_make_no_access():
-    """From IR, since triton-ascend's front end gives a masked load without `other` a zero by itself."""
+    """From IR: what the front end makes of such a load is in test_frontend_masked_loads.py."""
     kernel = KernelIR("tail", TAIL, (KernelArg("x", "*fp32"), KernelArg("y", "*fp32"), KernelArg("n", "i32")))
     x, y = torch.ones(3), torch.zeros(8)
     done = run(compile_kernel(kernel, SimOptions()), (1,), x, y, 3)
