@@ -6,7 +6,7 @@ which a mask without `other` becomes a mask with `other=0`; and a block pointer'
 Triton. In this scope both stay undefined, so the simulated platform fills them with poison. A kernel that writes
 `care_padding=True`, `other=0` or `padding_option="zero"` gets its zeros.
 
-Source: triton-ascend 3.2.0, `triton_patch/language/{core,semantic}.py`; docs/decisions/0024.
+Source: triton-ascend 3.2.0, `triton_patch/language/{core,semantic}.py`; docs/decisions/0012.
 """
 
 from __future__ import annotations
