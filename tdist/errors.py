@@ -42,3 +42,12 @@ class WorldStopped(TdistError):
     def __init__(self, message: str, findings: tuple = ()) -> None:
         super().__init__(message)
         self.findings = tuple(findings)
+
+
+class ProcessLost(WorldStopped):
+    """A process that runs ranks ended or never started, and not by what the user's code did: the machine's fault.
+
+    The engine, the fork server, or a rank that the kernel or an operator killed (out of memory).
+    """
+
+    exit_code = 3

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
+from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.verify.options import Options
+
+if TYPE_CHECKING:
+    from tdist.verify.run import Report
 
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 
@@ -62,6 +69,7 @@ def command(operator: str | None, json_path: Path | None, list_only: bool, **giv
     OP is a built-in operator (see --list) or path/to/file.py::name.
     """
     with _told_without_traceback():
+        env.check_environment()
         if list_only:
             _print_list()
             return
@@ -81,16 +89,49 @@ def _options(operator: str, given: dict[str, Any]) -> Options:
 
 
 def _verify(options: Options, json_path: Path | None) -> int:
-    """Run and report. A path that cannot be written is told after the results, which it must not cost."""
+    """Run and report. What cannot be written costs neither the other output nor the verdict."""
     from tdist.verify.loader import load_operator
-    from tdist.verify.report import render_report, report_json
+    from tdist.verify.report import report_json
     from tdist.verify.run import verify
 
     report = verify(load_operator(options.operator), options)
-    render_report(report, Console(width=None if sys.stdout.isatty() else 160))
-    if json_path is not None:
-        _write_json(json_path, report_json(report))
+    try:
+        _show(report)
+    finally:
+        if json_path is not None:
+            _write_json(json_path, report_json(report))
     return report.exit_code
+
+
+def _show(report: Report) -> None:
+    """Print the report. A reader that has gone away (`| head -1`) has seen enough: the verdict is still the status."""
+    from tdist.verify.report import render_report
+
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    try:
+        render_report(report, _Console(file=sys.stdout or io.StringIO(), width=None if is_terminal else 160))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        raise EnvironmentUnfit(f"cannot write the report to standard output: {error.strerror}") from None
+
+
+class _Console(Console):
+    """rich ends the process with status 1 when its reader goes away; that status means something here."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def _drop_stdout() -> None:
+    """Whatever is written from now on goes nowhere, the interpreter's own flush at the end included."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
@@ -118,6 +159,7 @@ def _print_list() -> None:
 @contextlib.contextmanager
 def _told_without_traceback() -> Iterator[None]:
     """A user's mistake ends with one message and the exit status of whose fault it is."""
+    _print_anything()
     try:
         yield
     except TdistError as error:
@@ -129,6 +171,16 @@ def _told_without_traceback() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("tdist-verify: interrupted", err=True)
         sys.exit(130)
+    except Exception:  # a defect of ours says nothing about the operator: not status 1
+        click.echo(f"tdist-verify: internal error; please report it with this text\n{traceback.format_exc()}", err=True)
+        sys.exit(EXIT_ENVIRONMENT)
+
+
+def _print_anything() -> None:
+    """Text of a user's exception may hold what no encoding has (lone surrogates), or this one has not."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def raise_environment(error: ModuleNotFoundError) -> None:

@@ -42,6 +42,12 @@ def load_operator(spec: str) -> Operator:
     return getattr(_import_builtin(BUILTIN[spec]), spec)
 
 
+def absolute_spec(spec: str) -> str:
+    """The same operator, named so that it is found from any working directory: ranks may change theirs."""
+    path, separator, name = spec.rpartition("::")
+    return f"{Path(path).absolute()}::{name}" if separator else spec
+
+
 def builtin_operators() -> list[Operator]:
     """All built-in operators, by name."""
     return [load_operator(name) for name in sorted(BUILTIN)]

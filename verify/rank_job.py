@@ -159,7 +159,7 @@ def _users_code(operator: Operator, what: str) -> Iterator[None]:
         yield
     except TdistError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = list(traceback.extract_tb(error.__traceback__))
         mine = [frame for frame in frames if frame.filename == str(operator.source)] or frames
         at = f"{mine[-1].filename}:{mine[-1].lineno}: `{mine[-1].line}`"

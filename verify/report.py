@@ -19,6 +19,7 @@ from tdist.verify.run import ModeResult, Report, StepResult, finding_weights
 
 SCHEMA_VERSION = 1
 SHOWN_TILES = 4
+_VERDICTS = {"verified": "bold green", "failed": "bold red", "undecided": "bold yellow"}
 COLUMNS = ("verdict", "policy", "worst error/allowed", "at", "got", "expected", "wrong tiles", "MERE", "MARE")
 
 
@@ -34,7 +35,7 @@ def render_report(report: Report, console: Console) -> None:
     for dtype in dict.fromkeys(result.dtype for result in report.modes):
         if report.diagnosis(dtype):
             console.print(f"{dtype}: {report.diagnosis(dtype)}")
-    verdict = ("VERIFIED", "bold green") if report.passed else ("FAILED", "bold red")
+    verdict = (report.verdict.upper(), _VERDICTS[report.verdict])
     console.print(Text.assemble(verdict, f"  {report.operator}, {len(report.modes)} runs in {report.seconds:.1f} s"))
     console.print("Not seen by this run:", style="dim")
     for limit in report.limits:
@@ -154,7 +155,7 @@ def report_json(report: Report) -> dict[str, Any]:
         {
             "schema_version": SCHEMA_VERSION,
             "operator": report.operator,
-            "verdict": "verified" if report.passed else "failed",
+            "verdict": report.verdict,
             "options": report.options.to_json() | {"operator": report.operator},
             "cases": [{**asdict(case), "shape": dict(case.shape)} for case in report.cases],
             "modes": [_mode_json(result, profile) for result in report.modes],

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tdist.errors import TdistError
+from tdist.errors import EnvironmentUnfit, TdistError
 from tdist.findings import Finding, FindingLog, Party, Severity, make
+from tdist.verify.loader import absolute_spec
 from tdist.verify.modes import Mode, diagnose, modes_for
 from tdist.verify.operator import Case, Operator, check_nranks
 from tdist.verify.options import Options
@@ -78,6 +79,10 @@ class ModeResult:
                 log.add(finding)
         return log
 
+    def unjudged(self, profile: str) -> bool:
+        """Whether a step could not finish although nothing was found that explains it."""
+        return any(step.error for step in self.steps) and not self.log.failing(profile)
+
     def passed(self, profile: str) -> bool:
         """Whether every step was run and nothing speaks against any."""
         return all(step.passed(profile) and not step.skipped for step in self.steps)
@@ -102,15 +107,23 @@ class Report:
         return bool(self.modes) and all(mode.passed(self.options.profile) for mode in self.modes)
 
     @property
+    def verdict(self) -> str:
+        """One of verified, failed, and undecided (the machine did not let a run finish)."""
+        return "verified" if self.passed else "undecided" if self.exit_code == EnvironmentUnfit.exit_code else "failed"
+
+    @property
     def exit_code(self) -> int:
         """0 verified, else the gravest reason why not."""
         broken = [step.exit_code for result in self.modes for step in result.steps if step.error]
         return 0 if self.passed else max([1, *broken])
 
     def diagnosis(self, dtype: str) -> str:
-        """What the table of modes says about a dtype's fault; empty where it says nothing."""
+        """What the table of modes says about a dtype's fault; empty where it says nothing.
+
+        Only verdicts count: a mode that could not finish, with nothing found, says nothing about the kernel.
+        """
         mine = [result for result in self.modes if result.dtype == dtype]
-        if self.exit_code > 1:
+        if self.exit_code > 1 or any(result.unjudged(self.options.profile) for result in mine):
             return ""
         explained = any(f.fails(self.options.profile) for result in mine for f in result.log)
         return diagnose({result.mode.name: result.passed(self.options.profile) for result in mine}, explained)
@@ -154,7 +167,7 @@ def _cases(operator: Operator, options: Options) -> tuple[Case, ...]:
 
 
 def _run_mode(runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode) -> ModeResult:
-    spec = options.operator or operator.name
+    spec = absolute_spec(options.operator or operator.name)
     launches = LAUNCHES if operator.relaunchable else 1
     exact = Job(spec, case, launches, policy="exact")
     policy = options.policy or operator.policy

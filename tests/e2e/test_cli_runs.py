@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,114 @@ def test_a_users_operator(users, name, code, text):
     result = run(f"{users}::{name}", "--nranks", "2", "--sync", "fine")
     assert text in result.output
     assert result.exit_code == code, result.output
+
+
+HOSTILE = """
+import os
+import sys
+
+import torch
+from tdist.verify import operator
+from tdist.verify.inputs import payload
+
+def inputs(case, rank, launch):
+    return {"x": payload(case, rank, launch, "x", (case["m"],))}
+
+def declare(host):
+    return operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x)(host)
+
+@declare
+def surrogate(rt, case, x):
+    raise ValueError("snow \\u2603 \\ud800 \\x1b[31m")
+
+@declare
+def leaves(rt, case, x):
+    sys.exit(3)
+
+@declare
+def moves(rt, case, x):
+    os.chdir("/")
+    return x + 0
+
+@declare
+def exits(rt, case, x):
+    os._exit(5)
+
+@declare
+def killed(rt, case, x):
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    path = tmp_path / "hostile öps.py"
+    path.write_text(HOSTILE, encoding="utf-8")
+    return path
+
+
+def shell(line: str, **more):
+    words = f"{sys.executable} -m tdist.verify.cli"
+    return subprocess.run(
+        ["bash", "-c", line.format(verify=words)], capture_output=True, text=True, timeout=300, check=False, **more
+    )
+
+
+SHORT = "--nranks 1 --sync fine"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("surrogate", 1, "raised ValueError: snow"),
+        ("leaves", 1, "`sys.exit(3)`: the host function of leaves raised SystemExit: 3"),
+        ("exits", 1, "exited with code 5"),
+        ("killed", 3, "was killed by SIGKILL"),
+    ],
+)
+def test_whatever_a_host_function_does_the_status_says_whose_fault_it_is(hostile, name, code, text):
+    done = shell(f"{{verify}} '{hostile}::{name}' {SHORT}", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert text in done.stdout
+    assert done.stderr == ""
+    assert done.returncode == code
+    assert ("UNDECIDED" if code == 3 else "FAILED") in done.stdout
+
+
+def test_an_operator_may_change_the_working_directory(hostile):
+    done = shell(f"{{verify}} '{hostile.name}::moves' {SHORT}", cwd=hostile.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("where", ["| head -1; exit ${{PIPESTATUS[0]}}", ">&-"])
+def test_output_that_nobody_reads_does_not_change_the_verdict(where):
+    done = shell(f"{{verify}} all_gather --shape m=4,n=4 {SHORT} {where}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_output_that_cannot_be_written_costs_neither_the_json(tmp_path):
+    path = tmp_path / "report.json"
+    done = shell(f"{{verify}} all_gather --shape m=4,n=4 {SHORT} --json {path} > /dev/full")
+    assert done.returncode == 3
+    assert done.stderr == (
+        "tdist-verify: environment: cannot write the report to standard output: No space left on device\n"
+    )
+    assert json.loads(path.read_text())["verdict"] == "verified"
+
+
+def test_a_lost_engine_is_the_machines_fault_and_no_diagnosis(monkeypatch):
+    """Both modes lose their processes, one after the other comes back: nothing of that is about synchronisation."""
+    from tdist.errors import ProcessLost
+    from tdist.verify.worlds import ProcessRunner
+
+    real = ProcessRunner.run
+
+    def lost_in_fine(self, job, mode, poison):
+        if mode.name == "fine":
+            raise ProcessLost("the fork server (pid 1) was killed by SIGKILL")
+        return real(self, job, mode, poison)
+
+    monkeypatch.setattr(ProcessRunner, "run", lost_in_fine)
+    result = run("all_gather", "--shape", "m=4,n=4", "--nranks", "1")
+    assert result.exit_code == 3
+    assert "UNDECIDED  all_gather" in result.output
+    assert "points at" not in result.output

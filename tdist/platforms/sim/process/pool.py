@@ -16,7 +16,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +23,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tdist import env
-from tdist.errors import TdistError, UsageError, WorldStopped
+from tdist.errors import ProcessLost, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding
 from tdist.platforms.sim.process import forkserver
-from tdist.platforms.sim.process.protocol import Channel, Message, pack, unpack
+from tdist.platforms.sim.process.protocol import Channel, Message, open_standard_streams, pack, unpack
 from tdist.platforms.sim.process.wire import config_to_json, error_from_json
 
 _START_SECONDS = 120.0
@@ -35,7 +34,9 @@ _GRACE_SECONDS = 3.0
 _TICK_SECONDS = 0.25
 _EXIT_SECONDS = 5.0
 _TAIL_LINES = 40
-_BUSY_TICKS = 3  # CPU time (1/100 s) that counts as progress; an idle process uses none
+_BUSY_TICKS = 3  # CPU time (1/100 s) that counts as progress, and
+_BUSY_SHARE = 0.02  # what it must be of the time since the last progress: threads that only wait wake up now and then
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _GLOO_CHATTER = "[Gloo]"
 
 
@@ -76,6 +77,7 @@ class _ForkServer:
     """The launcher's side of the fork server."""
 
     def __init__(self) -> None:
+        open_standard_streams()
         near, far = socket.socketpair()
         self.channel = Channel(near)
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -138,21 +140,29 @@ class _ForkServer:
                 continue
             message = self.channel.receive()
             if message is None:
-                raise WorldStopped(f"the fork server (pid {self.process.pid}) {self.how} while a pool was starting")
+                raise ProcessLost(f"the fork server (pid {self.process.pid}) {self.how} while a pool was starting")
             if message.op == op:
                 return message
             if message.op == "failed":
                 raise error_from_json(message.data)
             self.ended[int(message.data["pid"])] = int(message.data["code"])
-        raise WorldStopped(f"the fork server (pid {self.process.pid}) did not answer for {_START_SECONDS:.0f} s")
+        raise ProcessLost(f"the fork server (pid {self.process.pid}) did not answer for {_START_SECONDS:.0f} s")
 
 
 class _Lost(Exception):
-    """A process of the group has ended that should not have."""
+    """A process of the group has ended that should not have, or none of them gets on.
 
-    def __init__(self, why: str) -> None:
+    `by_user`: the user's code did that, or may have (it ended its process, or waits for something that never comes).
+    """
+
+    def __init__(self, why: str, by_user: bool = False) -> None:
         super().__init__(why)
         self.why = why
+        self.by_user = by_user
+
+    def as_error(self, findings: Sequence[Finding] = ()) -> WorldStopped:
+        kind = WorldStopped if self.by_user else ProcessLost
+        return kind(self.why, tuple(findings))
 
 
 class RankPool:
@@ -223,7 +233,7 @@ class RankPool:
                 self._new_world()
             except _Lost as lost:
                 self._abandon()
-                raise WorldStopped(lost.why) from None
+                raise lost.as_error() from None
 
     def close(self) -> None:
         """End all processes and wait until they have ended."""
@@ -262,7 +272,8 @@ class RankPool:
             What the function returned, by rank; a rank that the engine stopped has the `WorldStopped` error there.
 
         Raises:
-            WorldStopped: a process died; names it, how it ended, its last host line and the end of its stderr.
+            WorldStopped: a process died; names it, how it ended, its last host line and the end of its stderr. It is a
+                `ProcessLost` where the user's code cannot have done that.
             TdistError: a host function raised; the exception itself if it is built in or ours, else `HostError`.
         """
         self.start()
@@ -277,7 +288,7 @@ class RankPool:
             return self._outcomes(self._collect(target))
         except _Lost as lost:
             self._abandon()
-            raise WorldStopped(lost.why, tuple(self._known_findings())) from None
+            raise lost.as_error(tuple(self._known_findings())) from None
         except (KeyboardInterrupt, SystemExit):
             self._abandon()
             raise
@@ -297,7 +308,7 @@ class RankPool:
             self._new_world()
         except _Lost as lost:
             self._abandon()
-            raise WorldStopped(lost.why) from None
+            raise lost.as_error() from None
         self._stale = False
 
     def _fork_all(self, server: _ForkServer) -> None:
@@ -384,7 +395,7 @@ class RankPool:
             if failed and watch.idle_seconds() > _GRACE_SECONDS:
                 break  # the others hang in something of their own (a gloo collective): their group is ended
             if watch.idle_seconds() > env.WATCHDOG_SECONDS.get():
-                raise _Lost(self._stuck(target, answers))
+                raise _Lost(self._stuck(target, answers), by_user=True)
         return answers
 
     def _pump(self, seconds: float, answers: dict[int, Message] | None = None) -> None:
@@ -428,7 +439,7 @@ class RankPool:
             if fd == child.err:
                 child.tail.append(line)
             elif not line.startswith(_GLOO_CHATTER):
-                print(f"[{child.name}] {line}", file=sys.stdout)
+                _forward(f"[{child.name}] {line}")
 
     def _check_alive(self) -> None:
         ended = self._server.ended if self._server is not None else {}
@@ -445,7 +456,8 @@ class RankPool:
             self._output(child, fd)
         while_running = f" while it ran {self._target}" if self._target else ""
         where = self._last_line(child)
-        raise _Lost(f"{child.name} (pid {child.pid}) {child.how}{while_running}{where}{child.text()}")
+        by_user = bool(self._target) and child.rank is not None and child.code not in (None, -signal.SIGKILL)
+        raise _Lost(f"{child.name} (pid {child.pid}) {child.how}{while_running}{where}{child.text()}", by_user)
 
     def _last_line(self, child: _Child) -> str:
         if child.rank is None:
@@ -516,10 +528,11 @@ class _Progress:
 
     def idle_seconds(self) -> float:
         """How long all of them together have used no CPU time worth mentioning."""
-        ticks = self._read()
-        if ticks - self._ticks >= _BUSY_TICKS:
-            self._ticks, self._since = ticks, time.monotonic()
-        return time.monotonic() - self._since
+        ticks, idle = self._read(), time.monotonic() - self._since
+        if ticks - self._ticks < max(_BUSY_TICKS, _BUSY_SHARE * _TICKS_PER_SECOND * idle):
+            return idle
+        self._ticks, self._since = ticks, time.monotonic()
+        return 0.0
 
     def _read(self) -> int:
         return sum(_cpu_ticks(pid) for pid in self._pids)
@@ -532,6 +545,12 @@ def _cpu_ticks(pid: int) -> int:
         return 0
     fields = text.rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def _forward(line: str) -> None:
+    """Print what a rank has printed; a launcher whose output is closed or full goes on."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line)
 
 
 def _readable(channel: Channel, seconds: float) -> bool:

@@ -33,9 +33,9 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
 def error_from_json(data: dict[str, Any]) -> BaseException:
     """The error again: one of ours, a built-in one, or a `TdistError` that names the type."""
     name, text = data["type"], data["text"]
-    if name == "WorldStopped":
-        return WorldStopped(text, tuple(Finding.from_json(found) for found in data.get("findings", ())))
     kind = getattr(errors, name, None) or getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, WorldStopped):
+        return kind(text, tuple(Finding.from_json(found) for found in data.get("findings", ())))
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(text)
