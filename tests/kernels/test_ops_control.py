@@ -472,24 +472,97 @@ def unit(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 CASES = [
-    *[Case(f"range-{lo}-{hi}-{s}", steps, (torch.zeros(4, dtype=I32), lo, hi, s), steps_expect) for lo, hi, s in ((0, 9, 2), (9, -4, -3), (3, 3, 1), (-5, 6, 4))],
+    *[
+        Case(f"range-{lo}-{hi}-{s}", steps, (torch.zeros(4, dtype=I32), lo, hi, s), steps_expect)
+        for lo, hi, s in ((0, 9, 2), (9, -4, -3), (3, 3, 1), (-5, 6, 4))
+    ],
     Case("while-collatz", collatz, (torch.zeros(30, dtype=I32), 50), collatz_expect, (30,)),
     Case("nested-loops", nested, (draw(4, 5, 8), torch.zeros(17), 4, 5), nested_expect, (1,), {"B": 8}),
-    *[Case(f"chosen-pointers-{f}", chosen_pointers, (draw(16), draw(24, seed=1), torch.zeros(18), f), chosen_pointers_expect, (1,), {"B": 8}) for f in (0, 1, 2)],
+    *[
+        Case(
+            f"chosen-pointers-{f}",
+            chosen_pointers,
+            (draw(16), draw(24, seed=1), torch.zeros(18), f),
+            chosen_pointers_expect,
+            (1,),
+            {"B": 8},
+        )
+        for f in (0, 1, 2)
+    ],
     Case("changing-index", changing_index, (draw(64), torch.zeros(160), 5), changing_index_expect, (1,), {"B": 8}),
-    Case("carried-masks", carried_masks, (draw(8, dtype=I32), torch.zeros(16, dtype=I32), 6), carried_masks_expect, (1,), {"B": 8}, no_interpreter="its // of negatives rounds down"),
+    Case(
+        "carried-masks",
+        carried_masks,
+        (draw(8, dtype=I32), torch.zeros(16, dtype=I32), 6),
+        carried_masks_expect,
+        (1,),
+        {"B": 8},
+        no_interpreter="its // of negatives rounds down",
+    ),
     *[Case(f"swapped-{n}", swapped, (draw(16), torch.zeros(17), n), swapped_expect, (1,), {"B": 8}) for n in (0, 1, 4)],
     Case("early-returns", returns_early, (torch.zeros(40), 5), returns_early_expect, (7,)),
-    Case("calls", calls, (draw(8), torch.zeros(32), 3), calls_expect, (1,), {"B": 8}, no_interpreter="it takes a false scalar mask for none"),
+    Case(
+        "calls",
+        calls,
+        (draw(8), torch.zeros(32), 3),
+        calls_expect,
+        (1,),
+        {"B": 8},
+        no_interpreter="it takes a false scalar mask for none",
+    ),
     Case("unrolled", unrolled, (draw(16), torch.zeros(8)), unrolled_expect, (1,), {"B": 8, "N": 5}),
-    *[Case(f"conditions-{a}-{b}", chains, (torch.zeros(3, dtype=I32), a, b), chains_expect) for a, b in ((3, 7), (7, 3), (5, 5), (-2, 12), (-3, -4))],
-    Case("float-scalars", float_scalars, (torch.tensor([0.1], dtype=F16), torch.zeros(4), 0.3, 7), float_scalars_expect, no_interpreter="bf16 is a bit pattern there"),
-    *[Case(f"narrow-rounding-{str(d)[6:]}", narrow_rounding, (unit(64, dtype=d, seed=1), unit(64, dtype=d, seed=2), torch.zeros(64, dtype=d)), narrow_rounding_expect, (1,), {"B": 64}, no_interpreter="" if d != torch.bfloat16 else "bf16 is a bit pattern there") for d in (F16, torch.bfloat16, F32)],
+    *[
+        Case(f"conditions-{a}-{b}", chains, (torch.zeros(3, dtype=I32), a, b), chains_expect)
+        for a, b in ((3, 7), (7, 3), (5, 5), (-2, 12), (-3, -4))
+    ],
+    Case(
+        "float-scalars",
+        float_scalars,
+        (torch.tensor([0.1], dtype=F16), torch.zeros(4), 0.3, 7),
+        float_scalars_expect,
+        no_interpreter="bf16 is a bit pattern there",
+    ),
+    *[
+        Case(
+            f"narrow-rounding-{str(d)[6:]}",
+            narrow_rounding,
+            (unit(64, dtype=d, seed=1), unit(64, dtype=d, seed=2), torch.zeros(64, dtype=d)),
+            narrow_rounding_expect,
+            (1,),
+            {"B": 64},
+            no_interpreter="" if d != torch.bfloat16 else "bf16 is a bit pattern there",
+        )
+        for d in (F16, torch.bfloat16, F32)
+    ],
     Case("grid-axes", grid_axes, (torch.zeros(12, dtype=I32), 0), grid_axes_expect, (3, 2, 2)),
     Case("grid-stride", persistent, (draw(75), torch.zeros(80), 75), persistent_expect, (3,), {"B": 8}),
-    Case("softmax", softmax, (unit(5, 16, dtype=F32, seed=3), torch.zeros(5, 16), 13, 16), softmax_expect, (5,), {"B": 16}, rtol=1e-6, atol=1e-7),
-    Case("attention", online_softmax, (unit(32, 16, dtype=F16, seed=1), unit(48, 16, dtype=F16, seed=2), unit(48, 16, dtype=F16, seed=3), torch.zeros(32, 16), 41), online_softmax_expect, (2,), {"D": 16, "BM": 16, "BN": 16}, rtol=2e-3, atol=1e-3),
-]  # fmt: skip
+    Case(
+        "softmax",
+        softmax,
+        (unit(5, 16, dtype=F32, seed=3), torch.zeros(5, 16), 13, 16),
+        softmax_expect,
+        (5,),
+        {"B": 16},
+        rtol=1e-6,
+        atol=1e-7,
+    ),
+    Case(
+        "attention",
+        online_softmax,
+        (
+            unit(32, 16, dtype=F16, seed=1),
+            unit(48, 16, dtype=F16, seed=2),
+            unit(48, 16, dtype=F16, seed=3),
+            torch.zeros(32, 16),
+            41,
+        ),
+        online_softmax_expect,
+        (2,),
+        {"D": 16, "BM": 16, "BN": 16},
+        rtol=2e-3,
+        atol=1e-3,
+    ),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

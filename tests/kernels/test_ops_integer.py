@@ -403,7 +403,22 @@ def constants_expect(y):
         y[4 + i] = i * n - (n >> i)
 
 
+def minus_one_case(op: str, dtype: torch.dtype) -> Case:
+    """The least integer by -1: the quotient wraps; the processor's own division would trap and end the process."""
+    least = -(1 << (WIDTH[dtype] - 1))
+    a, b = filled([least, 7, least, 0, -9], dtype), filled([-1, -1, 1, -1, 2], dtype)
+
+    def expect(x, z, y, n):
+        y[:] = filled([compute(op, p, q, dtype) for p, q in zip(x.tolist(), z.tolist(), strict=True)], dtype)
+
+    args = (a, b, torch.zeros(5, dtype=dtype), 5)
+    return Case(
+        f"minus-one-{op}-{short(dtype)}", binary, args, expect, (1,), {"OP": op, "B": 8}, no_interpreter="traps"
+    )
+
+
 MORE = [
+    *[minus_one_case(op, dtype) for op in ("floordiv", "mod") for dtype in SIGNED],
     Case(
         "bools",
         bools,

@@ -141,8 +141,15 @@ def mask_case(op: str) -> Case:
         y[16:][mask] = i[mask].to(y.dtype)
 
     why = "no int1 there" if op == "not" else ""
-    return Case(f"mask-{op}", odd_masks, (draw(16, dtype=I32), torch.full((32,), -1, dtype=I32), 14), expect, (1,),
-                {"B": 16, "OP": op}, no_interpreter=why)  # fmt: skip
+    return Case(
+        f"mask-{op}",
+        odd_masks,
+        (draw(16, dtype=I32), torch.full((32,), -1, dtype=I32), 14),
+        expect,
+        (1,),
+        {"B": 16, "OP": op},
+        no_interpreter=why,
+    )
 
 
 @triton.jit
@@ -185,8 +192,14 @@ def wrap_case(op: str, dtype: torch.dtype) -> Case:
         m, n = torch.arange(12)[:, None], torch.arange(8)[None, :]
         y.copy_(x.flatten()[WRAPS[op](m, n, rows, columns)])
 
-    return Case(f"wrap-{op}-{str(dtype)[6:]}", wrapped, (draw(7, 5, dtype=dtype), torch.zeros(12, 8, dtype=dtype), 7, 5),
-                expect, (3,), {"BM": 4, "BN": 8, "OP": op})  # fmt: skip
+    return Case(
+        f"wrap-{op}-{str(dtype)[6:]}",
+        wrapped,
+        (draw(7, 5, dtype=dtype), torch.zeros(12, 8, dtype=dtype), 7, 5),
+        expect,
+        (3,),
+        {"BM": 4, "BN": 8, "OP": op},
+    )
 
 
 @triton.jit
@@ -295,8 +308,9 @@ def blocks_case(pad: str, dtype: torch.dtype) -> Case:
         y[:m, :n] = x
 
     args = (draw(5, 13, dtype=dtype), torch.full((16, 16), 3).to(dtype), 5, 13)
-    return Case(f"block-pad-{pad}-{str(dtype)[6:]}", blocks, args, expect, (1,),
-                {"BM": 8, "BN": 8, "PAD": pad, "CHECK": (0, 1)})  # fmt: skip
+    return Case(
+        f"block-pad-{pad}-{str(dtype)[6:]}", blocks, args, expect, (1,), {"BM": 8, "BN": 8, "PAD": pad, "CHECK": (0, 1)}
+    )
 
 
 @triton.jit
@@ -489,23 +503,74 @@ CASES = [
     Case("windows", windows, (draw(13), torch.zeros(16), 13), windows_expect, (1,), {"B": 16, "W": 4}),
     *[mask_case(op) for op in MASKS],
     *[wrap_case(op, d) for op in WRAPS for d in (F32, F16)],
-    Case("scatter", scattered, (draw(16), torch.randperm(16, generator=torch.Generator().manual_seed(1)).int(), torch.zeros(36), 9), scattered_expect, (1,), {"B": 16}),
+    Case(
+        "scatter",
+        scattered,
+        (draw(16), torch.randperm(16, generator=torch.Generator().manual_seed(1)).int(), torch.zeros(36), 9),
+        scattered_expect,
+        (1,),
+        {"B": 16},
+    ),
     Case("wide-offsets", wide_offsets, (draw(8), torch.zeros(8), 3), lambda x, y, b: y.copy_(2 * x), (1,), {"B": 8}),
-    Case("pointer-cast", pointer_casts, (draw(8), torch.zeros(8, dtype=I32)), lambda x, y: y.copy_(x.view(I32)), (1,), {"B": 8}),
+    Case(
+        "pointer-cast",
+        pointer_casts,
+        (draw(8), torch.zeros(8, dtype=I32)),
+        lambda x, y: y.copy_(x.view(I32)),
+        (1,),
+        {"B": 8},
+    ),
     Case("tail-without-other", no_other, (draw(11), torch.zeros(17), 11), no_other_expect, (1,), {"B": 16}),
-    Case("other-tensor", other_tensor, (draw(16), draw(16, seed=3), torch.zeros(18), 9), other_tensor_expect, (1,), {"B": 16}, no_interpreter="it takes a false scalar mask for none"),
+    Case(
+        "other-tensor",
+        other_tensor,
+        (draw(16), draw(16, seed=3), torch.zeros(18), 9),
+        other_tensor_expect,
+        (1,),
+        {"B": 16},
+        no_interpreter="it takes a false scalar mask for none",
+    ),
     Case("load-between-stores", load_between_stores, (draw(8, dtype=I32),), load_between_stores_expect, (1,), {"B": 8}),
     *[blocks_case(pad, d) for pad, d in (("zero", F32), ("nan", F32), ("zero", F16), ("nan", F16), ("zero", I32))],
-    Case("block-transposed", block_copy, (draw(13, 6), torch.zeros(13, 6), 13, 6), lambda x, y, m, n: y.copy_(x), (2,), {"BM": 8, "BN": 8}),
-    Case("block-gemm", block_gemm, (draw(20, 33, dtype=F16), draw(33, 18, dtype=F16, seed=4), torch.zeros(20, 18), 20, 18, 33), block_gemm_expect, (2, 2), {"BM": 16, "BN": 16, "BK": 16}),
+    Case(
+        "block-transposed",
+        block_copy,
+        (draw(13, 6), torch.zeros(13, 6), 13, 6),
+        lambda x, y, m, n: y.copy_(x),
+        (2,),
+        {"BM": 8, "BN": 8},
+    ),
+    Case(
+        "block-gemm",
+        block_gemm,
+        (draw(20, 33, dtype=F16), draw(33, 18, dtype=F16, seed=4), torch.zeros(20, 18), 20, 18, 33),
+        block_gemm_expect,
+        (2, 2),
+        {"BM": 16, "BN": 16, "BK": 16},
+    ),
     Case("block-1d", block_line, (draw(13), torch.zeros(16), 13), block_line_expect, (1,), {"B": 16}),
     *[atomic_case(op, d, s) for op in RMW for d in INTEGERS for s in (False, True)],
     *[atomic_case(op, d, s) for op in ("add", "max", "min", "xchg") for d in (F32,) for s in (False, True)],
     *[atomic_case("add", F16, s) for s in (False, True)],
     *[atomic_case(op, torch.uint32, s) for op in ("add", "max", "min", "xor") for s in (False, True)],
-    Case("atomic-cas", compare_and_swap, (torch.tensor([0, 1, 2, 3, 1, 2, 9, 1, 5], dtype=I32), torch.zeros(8, dtype=I32), torch.zeros(2, dtype=I32)), compare_and_swap_expect, (1,), {"B": 8}),
-    Case("atomic-scaled", atomic_scaled, (draw(32), draw(16, seed=8), 13), atomic_scaled_expect, (1,), {"B": 16}, no_interpreter="duplicates lose updates there"),
-]  # fmt: skip
+    Case(
+        "atomic-cas",
+        compare_and_swap,
+        (torch.tensor([0, 1, 2, 3, 1, 2, 9, 1, 5], dtype=I32), torch.zeros(8, dtype=I32), torch.zeros(2, dtype=I32)),
+        compare_and_swap_expect,
+        (1,),
+        {"B": 8},
+    ),
+    Case(
+        "atomic-scaled",
+        atomic_scaled,
+        (draw(32), draw(16, seed=8), 13),
+        atomic_scaled_expect,
+        (1,),
+        {"B": 16},
+        no_interpreter="duplicates lose updates there",
+    ),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

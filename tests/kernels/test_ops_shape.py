@@ -338,8 +338,19 @@ def ranges(y, S: tl.constexpr, E: tl.constexpr):
 
 
 @triton.jit
-def product(a, b, c, d, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, TA: tl.constexpr, TB: tl.constexpr,
-            ACC: tl.constexpr, OUT: tl.constexpr):  # fmt: skip
+def product(
+    a,
+    b,
+    c,
+    d,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    TA: tl.constexpr,
+    TB: tl.constexpr,
+    ACC: tl.constexpr,
+    OUT: tl.constexpr,
+):
     m = tl.arange(0, M)
     n = tl.arange(0, N)
     k = tl.arange(0, K)
@@ -444,8 +455,15 @@ def gemm_expect(a, b, c, m, n, k):
 def gemm_case(kernel, name: str, dtype: torch.dtype, m: int, n: int, k: int) -> Case:
     args = (draw(m, k, dtype=dtype, seed=5), draw(k, n, dtype=dtype, seed=6), torch.zeros(m, n), m, n, k)
     grid = (triton.cdiv(m, 16), triton.cdiv(n, 16))
-    return Case(f"{name}-{str(dtype)[6:]}-{m}x{n}x{k}", kernel, args, gemm_expect, grid, {"BM": 16, "BN": 16, "BK": 16},
-                no_interpreter="bf16 is a bit pattern there" if dtype == torch.bfloat16 else "")  # fmt: skip
+    return Case(
+        f"{name}-{str(dtype)[6:]}-{m}x{n}x{k}",
+        kernel,
+        args,
+        gemm_expect,
+        grid,
+        {"BM": 16, "BN": 16, "BK": 16},
+        no_interpreter="bf16 is a bit pattern there" if dtype == torch.bfloat16 else "",
+    )
 
 
 F16, BF16, F32, I8, I32 = torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int32

@@ -168,11 +168,19 @@ def tile_divide(ag: Any, site: Any, kind: str, a: Any, b: Any, bits: int) -> tor
         if bits == 64:
             return _tile_divide_u64(kind, a, b)
     if kind.startswith("rem"):
-        return torch.fmod(a, b).to(dtype)
+        return torch.fmod(a, torch.where(b == -1, 1, b)).to(dtype)
+    if kind.endswith("s") and bool((b == -1).any()):
+        return _tile_divide_negating(ag, site, kind, a, b, bits)
     if kind == "ceildivs":
         return -torch.div(-a, b, rounding_mode="floor")
     mode = "floor" if kind == "floordivs" else "trunc"
     return torch.div(a, b, rounding_mode=mode).to(dtype)
+
+
+def _tile_divide_negating(ag: Any, site: Any, kind: str, a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:
+    """Division with divisors of -1: the least integer by -1 does not fit, and the processor's own division traps."""
+    negates = b == -1
+    return torch.where(negates, -a, tile_divide(ag, site, kind, a, torch.where(negates, 1, b), bits))
 
 
 def _tile_divide_u64(kind: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -56,6 +56,22 @@ def constant_value(number: int | float, shape: tuple[int, ...], element: Element
     return IndexTile(Lattice.uniform(shape, poly), element) if shape else Scalar(poly, element)
 
 
+@rule("ub.poison")
+def poison(g: Generator, op: Operation) -> None:
+    """A value that the kernel never gave: the poison of the run, as masked-off lanes hold it."""
+    info = g.result_type(op)
+    if info.is_pointer:
+        raise g.error(op, "a pointer is used on a path on which the kernel gives it no value: assign it on every path")
+    text = f"poison_value({info.element.text}, ag.poison)"
+    if not info.shape:
+        g.set(op, g.scalar_of(text, info.element, frozenset()))
+        return
+    g.set(
+        op,
+        g.result(f"torch.full({info.shape}, {text}, dtype={info.element.text})", info.shape, info.element, frozenset()),
+    )
+
+
 # --- helpers
 
 
