@@ -33,7 +33,7 @@ class RecordingMemory:
     def host_read(self, boxes, op) -> None:
         self.log.append(("read", op, tuple(boxes)))
 
-    def host_write(self, boxes, data, op) -> None:
+    def host_write(self, tensor, boxes, data, op) -> None:
         self.log.append(("write", op, tuple(boxes)))
         start = 0
         for box in boxes:

@@ -93,12 +93,18 @@ class DeviceTensors:
             self.sweep()
             self._remember(storage, self._register(storage), heap=False)
         known = self._known[storage._cdata]
-        if not known.heap:
-            self._in_flight[storage._cdata] = storage
+        self.hold(tensor)
         return known.address + tensor.data_ptr() - known.host_address
 
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Keep a device tensor's memory until `drained`: something that is queued on the stream uses it."""
+        storage = tensor.untyped_storage()
+        known = self._known.get(storage._cdata)
+        if known is not None and not known.heap:
+            self._in_flight[storage._cdata] = storage
+
     def drained(self) -> None:
-        """The stream is empty: launches need their tensors no longer."""
+        """The stream is empty: nothing needs its tensors any longer."""
         self._in_flight.clear()
         self.sweep()
 

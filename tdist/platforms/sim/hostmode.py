@@ -49,8 +49,8 @@ class DeviceMemory(Protocol):
         """Wait for the stream and record a read of `boxes`."""
         ...
 
-    def host_write(self, boxes: Sequence[Box], data: torch.Tensor, op: str) -> None:
-        """Queue a write of `data` (uint8, in box order) on the stream."""
+    def host_write(self, tensor: torch.Tensor, boxes: Sequence[Box], data: torch.Tensor, op: str) -> None:
+        """Queue a write of `data` (uint8, in box order) on the stream, and keep `tensor`'s memory until it is done."""
         ...
 
     def host_collective(self, group: tuple[int, ...], kind: str) -> None:
@@ -60,6 +60,7 @@ class DeviceMemory(Protocol):
 
 class _Kind(Enum):
     FREE = auto()
+    RESIZE = auto()
     PLAIN = auto()
     COLLECTIVE = auto()
     POINT_TO_POINT = auto()
@@ -110,8 +111,6 @@ _METADATA = frozenset(
         "lift_fresh",
         "detach_",
         "set_",
-        "resize_",
-        "resize_as_",
         "as_strided_",
         "t_",
         "transpose_",
@@ -135,6 +134,7 @@ _METADATA = frozenset(
         "is_contiguous",
     ]
 )
+_RESIZERS = frozenset(["resize_", "resize_as_"])
 _POINT_TO_POINT = frozenset(["send", "recv_", "recv_any_source_"])
 
 
@@ -144,6 +144,8 @@ def _plan(func: Any) -> _Plan:
     if namespace == "c10d":
         kind = _Kind.POINT_TO_POINT if name in _POINT_TO_POINT else _Kind.COLLECTIVE
         return _Plan(name, kind, _c10d_written(func, name), overwrites=False)
+    if name in _RESIZERS:
+        return _Plan(name, _Kind.RESIZE, frozenset(), overwrites=False)
     if getattr(func, "is_view", False) or name in _METADATA:
         return _Plan(name, _Kind.FREE, frozenset(), overwrites=False)
     written = [arg for arg in func._schema.arguments if arg.alias_info is not None and arg.alias_info.is_write]
@@ -249,7 +251,7 @@ class _Access:
                 f"{tuple(data.shape)}; give an output of the right shape"
             )
         if tensor.numel():
-            self.memory.host_write(boxes_of(tensor, address), bytes_in_box_order(data, tensor), self.plan.name)
+            self.memory.host_write(tensor, boxes_of(tensor, address), bytes_in_box_order(data, tensor), self.plan.name)
 
 
 class HostDispatchMode(TorchDispatchMode):
@@ -272,6 +274,9 @@ class HostDispatchMode(TorchDispatchMode):
         if plan.kind is _Kind.FREE:
             return func(*args, **kwargs)
         with self._modes.paused():
+            if plan.kind is _Kind.RESIZE:
+                _check_resize(self._modes.memory, args[0], args[1])
+                return func(*args, **kwargs)
             return self._run(plan, func, args, kwargs)
 
     def _run(self, plan: _Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -294,6 +299,17 @@ class HostDispatchMode(TorchDispatchMode):
         if access.writes:
             _work_of(result).wait()
         return access.publish(result)
+
+
+def _check_resize(memory: DeviceMemory, tensor: torch.Tensor, wanted: Any) -> None:
+    """Refuse what would move device memory: launches that are queued write to where it lies now."""
+    size = torch.Size(wanted.shape if isinstance(wanted, torch.Tensor) else wanted)
+    room_elems = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
+    if size.numel() > room_elems and memory.address_of(tensor) is not None:
+        raise UsageError(
+            f"resize_ of a device tensor from {tuple(tensor.shape)} to {tuple(size)} would move its memory; "
+            "make a new tensor of that size"
+        )
 
 
 def _group_of(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[int, ...]:

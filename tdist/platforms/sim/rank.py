@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -72,6 +74,7 @@ class SimRank:
         self._sequence: dict[tuple[int, ...], int] = {}
         self._tensors = DeviceTensors(port.register, port.unregister)
         self._tensors.add_heap(heap.data.untyped_storage(), heap.address)
+        self._thread: int | None = None  # the one that runs this rank's host function
         self.shmem_state: Any = None  # the host API's own (tdist.shmem)
 
     # what user code calls
@@ -92,7 +95,14 @@ class SimRank:
             self._tensors.drained()
 
     def malloc(self, nbytes: int, alignment: int = 16, name: str | None = None) -> int:
-        """Allocate on the symmetric heap (collective); the memory is not initialised."""
+        """Allocate on the symmetric heap (collective); the memory is not initialised.
+
+        Raises:
+            UsageError: no positive size, or no power of two as alignment.
+        """
+        for what, value in (("size", nbytes), ("alignment", alignment)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise UsageError(f"rank {self.rank}: malloc takes its {what} as an int of bytes, got {value!r}")
         with self.modes.paused():
             return self._port.malloc(nbytes, alignment, name, self._line("malloc"))
 
@@ -156,6 +166,11 @@ class SimRank:
         self.synchronize()
         self.shmem_state = None
 
+    def detach(self) -> None:
+        """The world is closed: hold its heap no longer. Tensors that the user holds keep it alive, and readable."""
+        self._heap = Heap(torch.empty(0, dtype=torch.uint8), self._heap.address)
+        self.shmem_state = None
+
     # what the torch modes call
 
     def address_of(self, tensor: torch.Tensor) -> int | None:
@@ -167,8 +182,9 @@ class SimRank:
         self._port.host_read(boxes, self._line(op))
         self._tensors.drained()
 
-    def host_write(self, boxes: Sequence[Box], data: torch.Tensor, op: str) -> None:
-        """Queue a write on the stream; `data` is uint8 in the order of `boxes`."""
+    def host_write(self, tensor: torch.Tensor, boxes: Sequence[Box], data: torch.Tensor, op: str) -> None:
+        """Queue a write on the stream; `data` is uint8 in the order of `boxes`, which lie in `tensor`."""
+        self._tensors.hold(tensor)
         self._port.host_write(boxes, data, self._line(op))
 
     def host_collective(self, group: tuple[int, ...], kind: str) -> None:
@@ -180,7 +196,17 @@ class SimRank:
     # what the worlds call
 
     def collect(self, result: Any) -> Any:
-        """What a host function returned, device tensors as snapshots: handing a result over is a read of it."""
+        """What a host function returned, device tensors as snapshots: handing a result over is a read of it.
+
+        Raises:
+            UsageError: the function has not run at all, as generators and coroutines do not when they are called.
+        """
+        if inspect.isgenerator(result) or inspect.iscoroutine(result):
+            result.close()
+            raise UsageError(
+                f"rank {self.rank}: the host function {result.__qualname__} is a {type(result).__name__}: "
+                "calling it runs nothing; make it a plain function (no yield, no async)"
+            )
         self.synchronize()
         return tree_map_only(torch.Tensor, self._snapshot, result)
 
@@ -190,13 +216,28 @@ class SimRank:
     @contextlib.contextmanager
     def on_this_thread(self) -> Iterator[SimRank]:
         """Bind the runtime and the torch modes to the calling thread."""
-        with activate(self), self.modes.active():
-            yield self
+        self._thread = threading.get_ident()
+        try:
+            with activate(self), self.modes.active():
+                yield self
+        finally:
+            self._thread = None
 
     def _pointer(self, arg: Any) -> Any:
         return DevicePointer(self._tensors.adopt(arg)) if isinstance(arg, torch.Tensor) else arg
 
     def _line(self, op: str) -> HostSite:
+        """Where the user's code asks for `op`; every request passes here.
+
+        Raises:
+            UsageError: on another thread than the rank's own. A rank is one host agent; requests of two threads at once
+                would have no order.
+        """
+        if self._thread not in (None, threading.get_ident()):
+            raise UsageError(
+                f"rank {self.rank}: {op} on thread {threading.current_thread().name!r}, which runs no rank; "
+                "use the runtime on the thread that runs the host function"
+            )
         return HostSite(*user_line(), op)
 
 
