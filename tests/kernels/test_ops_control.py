@@ -52,7 +52,7 @@ def collatz(y, n):
     i = tl.program_id(0) + 1
     steps = 0
     while i != 1 and steps < n:
-        if i % 2 == 0:
+        if i % 2 == 0:  # noqa: SIM108
             i = i // 2
         else:
             i = 3 * i + 1
@@ -324,7 +324,7 @@ def chains(y, a, b):
         r += 1
     if a > b or b == 7:
         r += 2
-    if not (a == 3):
+    if not (a == 3):  # noqa: SIM201
         r += 4
     r += 8 if a < b else 16
     c = (a > 0) & (b > 0) | (a == b)
@@ -355,7 +355,7 @@ def float_scalars(x, y, f, n):
     """Scalars of f16, bf16 and f32 keep their own width."""
     h = tl.load(x)
     s = h * 0
-    for i in range(n):
+    for _ in range(n):
         s += h
     tl.store(y, s.to(tl.float32))
     g = f

@@ -19,7 +19,7 @@ _REASONS: Final[dict[str, tuple[str, str, str]]] = {
         "values within {bits} bits",
         "values from {low} to {high}",
     ),
-    "division-by-zero": ("division by zero", "a divisor that is not 0", "{dividend} divided by 0"),
+    "division-by-zero": ("division by zero", "a divisor that is not 0", "{dividend} divided by 0{in_lane}"),
     "shift-past-width": ("shift past the width", "a shift of 0 … {last_bit}", "a shift of {amount}"),
     "float-to-int-range": ("float out of the integers' range", "a value within {bits} bits", "{value}"),
     "misaligned": (
@@ -47,7 +47,9 @@ def _add_reason(full: dict[str, Any]) -> None:
     texts = _REASONS.get(full.get("reason", ""))
     if texts is None:
         return
-    facts = _Facts(full, last_bit=full.get("bits", 0) - 1)
+    lane = full.get("lane")
+    in_lane = f" in lane ({', '.join(map(str, lane))})" if lane else ""
+    facts = _Facts(full, last_bit=full.get("bits", 0) - 1, in_lane=in_lane)
     for name, text in zip(("problem", "expected", "got"), texts, strict=True):
         full.setdefault(name, text.format_map(facts))
 

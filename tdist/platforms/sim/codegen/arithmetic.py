@@ -61,6 +61,21 @@ def check_span(ag: Any, site: Any, base: int, spans: Sequence[tuple[int, int]], 
         ag.fault(ARITHMETIC, site, reason="index-overflow", low=low, high=high, bits=bits)
 
 
+def check_vectors(
+    ag: Any, site: Any, base: int, axes: Sequence[tuple[int, int]], vecs: Sequence[tuple[int, Any, int]], bits: int
+) -> None:
+    """As `check_span` for `axes` (extent, stride) with vectors along some of them: `(axis, vector or None, scale)`."""
+    low = high = base
+    for axis, (extent, stride) in enumerate(axes):
+        index = arange(extent) * stride
+        for other, vector, scale in vecs:
+            index = index + vector * scale if other == axis and vector is not None else index
+        low, high = low + int(index.min()), high + int(index.max())
+    half = 1 << (bits - 1)
+    if low < -half or high >= half:
+        ag.fault(ARITHMETIC, site, reason="index-overflow", low=low, high=high, bits=bits)
+
+
 def div_trunc(ag: Any, site: Any, a: int, b: int, bits: int) -> int:
     """Signed division that truncates toward zero."""
     if b == 0:
@@ -162,7 +177,7 @@ def tile_divide(ag: Any, site: Any, kind: str, a: Any, b: Any, bits: int) -> tor
     dtype = INT_DTYPE[bits]
     a, b = as_tile(a, dtype), as_tile(b, dtype)
     if bool((b == 0).any()):
-        ag.fault(ARITHMETIC, site, reason="division-by-zero", dividend=None, bits=bits)
+        _fault_at_zero(ag, site, a, b, bits)
     if kind.endswith("u"):
         a, b = widened(a, bits), widened(b, bits)
         if bits == 64:
@@ -175,6 +190,13 @@ def tile_divide(ag: Any, site: Any, kind: str, a: Any, b: Any, bits: int) -> tor
         return -torch.div(-a, b, rounding_mode="floor")
     mode = "floor" if kind == "floordivs" else "trunc"
     return torch.div(a, b, rounding_mode=mode).to(dtype)
+
+
+def _fault_at_zero(ag: Any, site: Any, a: torch.Tensor, b: torch.Tensor, bits: int) -> None:
+    """The fault of the first lane whose divisor is 0."""
+    dividends, divisors = torch.broadcast_tensors(a, b)
+    lane = tuple((divisors == 0).nonzero()[0].tolist())
+    ag.fault(ARITHMETIC, site, reason="division-by-zero", dividend=int(dividends[lane]), bits=bits, lane=lane)
 
 
 def _tile_divide_negating(ag: Any, site: Any, kind: str, a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:

@@ -20,7 +20,7 @@ from tdist.ir.location import loc_of
 from .elements import I1, I64, Element, TypeInfo, UnknownType, type_info
 from .emitter import Emitter
 from .facts import UNKNOWN, Facts
-from .poly import Poly
+from .poly import ONE, Poly
 from .site import Site
 from .values import (
     NO_CLK,
@@ -242,7 +242,7 @@ class Generator:
 
     def emit_guard(self, op: Operation, lattice: Lattice, element: Element) -> None:
         spans = [(n - 1, s) for n, s in zip(lattice.shape, lattice.strides, strict=True) if s and n > 1]
-        key = ("guard", lattice.base, tuple(spans), element.bits)
+        key = ("guard", lattice.base, tuple(spans), lattice.vecs, element.bits)
         if self.emit.find(key) is not None:
             return
         limit = 1 << (element.bits - 2)
@@ -255,6 +255,17 @@ class Generator:
             test = "" if constant is not None else f"if not {-limit} <= {base} <= {limit}: "
             self.emit.line(f"{test}check_span(ag, {site}, {base}, ({pairs}), {element.bits})")
         self.emit.scopes[-1].known[key] = base
+        self._guard_vectors(site, base, lattice, element)
+
+    def _guard_vectors(self, site: str, base: str, lattice: Lattice, element: Element) -> None:
+        """Vectors move the index too, where they are live at run time and a scale may take them out of the range."""
+        if all(v.scale == ONE for v in lattice.vecs) and len(lattice.vecs) <= 1:
+            return
+        steps = zip(lattice.shape, lattice.strides, strict=True)
+        axes = "".join(f"({extent}, {self.emit.text(stride)}), " for extent, stride in steps)
+        live = " or ".join(f"{v.local} is not None" for v in lattice.vecs)
+        vecs = self.vecs_text(lattice)
+        self.emit.line(f"if {live}: check_vectors(ag, {site}, {base}, ({axes}), {vecs}, {element.bits})")
 
     def _guard_strides(self, site: str, spans: Sequence[tuple[int, Poly]], element: Element, limit: int) -> None:
         room = max(1, limit // max(1, sum(n for n, _ in spans)))
