@@ -138,10 +138,11 @@ def panel_fits(
 ) -> bool:
     """Whether all lanes of a panel that are on lie inside its allocation."""
     start = address - al.lo
-    if len(shape) == 2 and (box is None or _all_on(shape, box)):
+    if len(shape) == 2:
         (rows, columns), (down, right) = shape, strides
-        if down >= 0 and right >= 0:
-            return start >= 0 and start + (rows - 1) * down + (columns - 1) * right + size_bytes <= al.hi - al.lo
+        all_on = box is None or (box[0] <= 0 and box[2] <= 0 and box[1] >= rows and box[3] >= columns)
+        if all_on and down >= 0 and right >= 0:
+            return 0 <= start <= al.hi - al.lo - size_bytes - (rows - 1) * down - (columns - 1) * right
     if box is not None:
         clipped = _clip(shape, box)
         if clipped is None:
@@ -151,11 +152,6 @@ def panel_fits(
     least = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     most = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
     return least >= 0 and most + size_bytes <= al.hi - al.lo
-
-
-def _all_on(shape: tuple[int, ...], box: Sequence[int]) -> bool:
-    """Whether a box leaves all lanes of a 2-D tile on."""
-    return box[0] <= 0 and box[2] <= 0 and box[1] >= shape[0] and box[3] >= shape[1]
 
 
 def with_axis(box: Sequence[int], axis: int, extent: int) -> tuple[int, ...]:
@@ -265,10 +261,20 @@ def load_box(
     planar = len(shape) == 2
 
     def load(ag, al, address, strides, box, fill, clk=None, vecs=(), shape=shape):
-        if planar and not vecs and strides[1] == size and (box is None or _all_on(shape, box)):
-            at = _whole(al, address - al.lo, size, shape, strides[0])
-            if at is not None:
-                return load_whole(ag, al, at, shape, strides[0], clk)
+        if planar and not vecs:  # a whole tile of rows apart from each other: what `place` says, in line
+            rows, columns = shape
+            down, right = strides
+            at, width = address - al.lo, columns * size
+            if (
+                (box is None or (box[0] <= 0 and box[2] <= 0 and box[1] >= rows and box[3] >= columns))
+                and right == size
+                and down >= width
+                and 0 <= at <= al.hi - al.lo - width - (rows - 1) * down
+                and not (at % size or down % size)
+            ):
+                if detect:
+                    ag.rd(al, at, rows, down, width, clk, site)
+                return whole(al, at, down, shape)
         if vecs and any(v is not None for _, v, _ in vecs):
             return _load_rows(ag, al, address, strides, box, fill, clk, vecs, spec, shape, out_dtype)
         region = place(ag, al, address, spec, shape, strides, box)
@@ -289,30 +295,17 @@ def load_box(
             cache.keep(al, key, tile)
         return tile
 
-    def load_whole(ag, al, offset, shape, down, clk):
-        if detect:
-            ag.rd(al, offset, shape[0], down, shape[1] * size, clk, site)
+    def whole(al, at, down, shape):
         if cache is None:
-            return finish(as_strided(al.view(dtype), shape, (down // size, 1), offset // size))
-        key = (offset, down, shape, dtype)
+            return finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
+        key = (at, down, shape, dtype)
         tile = cache.find(al, key)
         if tile is None:
-            tile = finish(as_strided(al.view(dtype), shape, (down // size, 1), offset // size))
+            tile = finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
             cache.keep(al, key, tile)
         return tile
 
     return load
-
-
-def _whole(al: Any, offset: int, size: int, shape: tuple[int, ...], down: int) -> int | None:
-    """The offset of a tile of `shape` that lies in the allocation, rows `down` bytes apart and apart from each other.
-
-    The common case, which skips what `place` has to consider; None if there is something to consider.
-    """
-    rows, width = shape[0], shape[1] * size
-    if offset < 0 or offset + (rows - 1) * down + width > al.hi - al.lo or down < width or offset % size or down % size:
-        return None
-    return offset
 
 
 def _finisher(dtype: torch.dtype, wide: bool, view: bool) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -468,14 +461,23 @@ def store_box(spec: Spec) -> Callable[..., None]:
     shape, dtype, site, detect = spec.shape, spec.dtype, spec.site, spec.detect
     size = dtype.itemsize
     planar = len(shape) == 2
+    rows, columns = shape if planar else (1, 1)
+    width = columns * size
 
     def store(ag, al, address, strides, box, value, source=None, vecs=()):
-        if planar and not vecs and strides[1] == size and (box is None or _all_on(shape, box)):
-            down = strides[0]
-            at = _whole(al, address - al.lo, size, shape, down)
-            if at is not None and source is not al and isinstance(value, torch.Tensor):
+        if planar and not vecs and source is not al:
+            down, right = strides
+            at = address - al.lo
+            if (
+                (box is None or (box[0] <= 0 and box[2] <= 0 and box[1] >= rows and box[3] >= columns))
+                and right == size
+                and down >= width
+                and 0 <= at <= al.hi - al.lo - width - (rows - 1) * down
+                and not (at % size or down % size)
+                and isinstance(value, torch.Tensor)
+            ):
                 if detect:
-                    ag.wr(al, at, shape[0], down, shape[1] * size, site)
+                    ag.wr(al, at, rows, down, width, site)
                 as_strided(al.view(dtype), shape, (down // size, 1), at // size).copy_(value)
                 al.version += 1
                 return None

@@ -187,7 +187,9 @@ class AgentClocks:
         if word is None:
             return self.W
         self._version += 1
-        self.W = Clock(self._version, join_vectors(self.W.vec, word.vec))
+        mine, theirs = self.W.vec, word.vec
+        joined = np.maximum(mine, theirs) if len(mine) == len(theirs) else join_vectors(mine, theirs)
+        self.W = Clock(self._version, joined)
         return self.W
 
     def receive(self, word: Clock | WordClock | None) -> None:

@@ -65,25 +65,29 @@ class Record:
     `we, wc, ws, ww`: entry, stamp, site and agent of the last plain write (stamp 0: none).
     `prev`: the last write by another agent than `we`; only a cached load of the last writer itself needs it.
     `quiet`: a gather that was never written; such records are not linked with each other.
+    `tile`: of atomics on a tile, which are no signals.
     `rd`: entry → (stamp, site, who) of readers; `aw`: the same of word and atomic writers (`word` > 0 only).
     `ov` and `ow`: overlapping plain records, and overlapping word records that are not the same words.
     """
 
-    __slots__ = ("aw", "ov", "ow", "prev", "quiet", "rd", "shadow", "shape", "wc", "we", "word", "ws", "ww")
+    __slots__ = ("aw", "ov", "ow", "prev", "quiet", "rd", "shadow", "shape", "tile", "wc", "we", "word", "ws", "ww")
 
     def __init__(self, shadow: Shadow, shape: Shape, word: int, quiet: bool) -> None:
         self.shadow = shadow
         self.shape = shape
         self.word = word
         self.quiet = quiet
+        self.tile = False
         self.we = self.wc = 0
-        self.ws: Any = None
-        self.ww: Who | None = None
-        self.prev: Access | None = None
-        self.rd: dict[int, tuple[int, Any, Who]] | None = None
-        self.aw: dict[int, tuple[int, Any, Who, bool]] | None = None
-        self.ov: tuple[Record, ...] = ()
-        self.ow: tuple[Record, ...] = ()
+        self.ws: Any
+        self.ww: Who | None
+        self.prev: Access | None
+        self.rd: dict[int, tuple[int, Any, Who]] | None
+        self.aw: dict[int, tuple[int, Any, Who, bool]] | None
+        self.ov: tuple[Record, ...]
+        self.ow: tuple[Record, ...]
+        self.ws = self.ww = self.prev = self.rd = self.aw = None
+        self.ov = self.ow = ()
 
     def last_write(self) -> Access | None:
         """The last plain write."""
@@ -319,6 +323,7 @@ class Detector:
             for phase in np.unique(phases):
                 r = self._lanes(al, offs[phases == phase], width, width)
                 if r is not None:
+                    r.tile = True
                     self._check(r, True, ac, ac.W, ac.W, who, site)
                     _note_word_write(r, ac.entry, ac.counter, site, who)
 
@@ -331,9 +336,9 @@ class Detector:
         box = box_of(al.lo + off, rows, stride, width)
         if box is None:
             return None
-        record = self._keep(al, box.key, box, 0)
-        spelled = (al.lo + off, rows, stride, width)
-        if spelled != box.key:
+        key, spelled = box.key, (al.lo + off, rows, stride, width)
+        record = self._keep(al, key, box, 0)
+        if spelled != key:
             self._records[spelled] = record
             record.shadow.keys.append(spelled)
         return record
@@ -386,11 +391,11 @@ class Detector:
         return (0, 0) if shadow is None else (id(shadow), len(shadow.records))
 
     def plain_records(self, al: AllocationLike, lo: int, hi: int) -> list[Record]:
-        """Records of plain accesses that touch bytes `[lo, hi)` of `al`."""
+        """Records of accesses that are no signals (plain ones, atomics on tiles) and touch bytes `[lo, hi)` of `al`."""
         shadow, box = self._shadows.get(al.lo), box_of(al.lo + lo, 1, 0, hi - lo)
         if shadow is None or box is None:
             return []
-        return [record for record in shadow.index.overlapping(box) if not record.word]
+        return [record for record in shadow.index.overlapping(box) if not record.word or record.tile]
 
     def drop(self, al: AllocationLike) -> None:
         """Forget an allocation that was freed; its addresses may be given out again."""
