@@ -108,6 +108,14 @@ _TABLE: Final = (
         "compare the value, slot and rank of each wait below with the notify that was meant for it",
     ),
     Kind(
+        "endless-loop",
+        _ERROR,
+        "a loop went round {rounds} times and does not end",
+        "A `while` loop whose condition holds no counter towards a fixed limit may go on for ever.",
+        "nothing in the loop makes its condition false in this run",
+        "let the condition compare a counter with a limit (`(…) & (i < LIMIT)`), or wait with dl.wait",
+    ),
+    Kind(
         "barrier-divergence",
         _ERROR,
         "barrier divergence: {missing} of {participants} participants never reach {barrier}",

@@ -43,6 +43,7 @@ class FakeAgent:
     program: int = 0
     core: int = 0
     poison: int = 0xA5
+    rounds: range = range(100_000)
     reads: list[tuple] = field(default_factory=list)
     writes: list[tuple] = field(default_factory=list)
     events: list[tuple] = field(default_factory=list)
@@ -111,7 +112,10 @@ class FakeAgent:
         return
         yield
 
-    def poll(self, carried, site):
+    def endless(self, site):
+        raise Fault("endless-loop", site, {})
+
+    def poll(self, carried, site, ends=False, stores=False):
         self.events.append(("poll", len(carried)))
         return
         yield

@@ -5,6 +5,7 @@ Kernels here are hand-written generators.
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
@@ -378,3 +379,66 @@ def test_a_host_object_that_only_looks_like_a_tensor_is_left_alone(make_world):
         return (meta + 1).shape, sparse.to_dense().sum().item(), SimpleNamespace(x=torch.ones(2)).x.sum().item()
 
     assert make_world(1).run(host) == [(torch.Size([4]), 3.0, 2.0)]
+
+
+def _heap_mappings() -> int:
+    with open("/proc/self/maps") as maps:
+        return sum("tdist-heap" in line for line in maps)
+
+
+@pytest.fixture
+def no_collection():
+    """What is freed here is freed by hand."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_closing_unmaps_the_heaps_without_a_garbage_collection(make_world, no_collection):
+    before = _heap_mappings()
+
+    def host(rt):
+        x = symmetric(rt)
+        x.zero_()
+        rt.launch(FILL, (1,), (x, 2.0))
+        return x.clone()
+
+    for _ in range(3):
+        with make_world(nranks=3, heap_bytes=40 << 30) as world:
+            assert world.run(host)[0][0] == 2
+            assert _heap_mappings() > before
+        assert _heap_mappings() == before
+
+
+def test_a_stopped_world_is_unmapped_too(make_world, no_collection):
+    before = _heap_mappings()
+
+    def host(rt):
+        x = symmetric(rt)
+        if rt.rank == 0:
+            rt.host_barrier()
+        return x
+
+    world = make_world()
+    assert any(isinstance(result, WorldStopped) for result in world.run(host))
+    world.close()
+    assert _heap_mappings() == before
+
+
+def test_tensors_that_are_held_stay_readable_after_close(make_world, no_collection):
+    before, held = _heap_mappings(), []
+
+    def host(rt):
+        x = symmetric(rt)
+        x.fill_(rt.rank + 1)
+        held.append((rt, x, rt.device_address(x)))
+
+    world = make_world()
+    world.run(host)
+    world.close()
+    assert [x.sum().item() for _, x, _ in held] == [16.0, 32.0]
+    with pytest.raises(UsageError, match="closed"):
+        held[0][0].tensor(held[0][2], (16,), torch.float32)
+    held.clear()
+    assert _heap_mappings() == before

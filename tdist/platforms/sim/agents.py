@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tdist.findings import Finding, Party, make
 from tdist.platforms.sim.barriers import AtBarrier
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tdist.platforms.sim.engine import Engine
     from tdist.platforms.sim.lines import LineGuard
     from tdist.platforms.sim.streams import Launch
+
+
+ROUNDS: Final = range(2_000_000)
+"""So often may a `while` loop without a bound go round; a simulated kernel that means it to is rarer than a hang."""
 
 
 class AgentFault(Exception):
@@ -89,6 +93,8 @@ class Agent:
         self.ticket = 0
         self.at_wait = False
         self.changed = True
+        self.rounds = ROUNDS
+        self.polled_at = -1
         self.blocked: AtWait | AtPoll | AtBarrier | None = None
         self._reads: dict[int, tuple[Word, int]] = {}
         self._carried: tuple[Site, tuple] | None = None
@@ -103,8 +109,8 @@ class Agent:
         self.access_word = self.access_atomics = _no_record
 
     def _watch_lines(self, clocks: AgentClocks, guard: LineGuard) -> None:
-        """Plain writes to allocations with signal lines are checked against those too."""
-        record, record_lanes, who = self.wr, self.wr_lanes, self.who
+        """Writes, other than signals, to allocations with signal lines are checked against those too."""
+        record, record_lanes, record_atomics, who = self.wr, self.wr_lanes, self.access_atomics, self.who
 
         def wr(al: Allocation, off: int, rows: int, stride: int, width: int, site: Site) -> None:
             record(al, off, rows, stride, width, site)
@@ -117,7 +123,13 @@ class Agent:
                 for off in offs.tolist():
                     guard.written(clocks, who, al, off, 1, 0, width, site)
 
-        self.wr, self.wr_lanes = wr, wr_lanes
+        def access_atomics(al: Allocation, offs: Any, width: int, site: Site) -> None:
+            record_atomics(al, offs, width, site)
+            if al.guards:
+                for off in offs.tolist():
+                    guard.written(clocks, who, al, off, 1, 0, width, site)
+
+        self.wr, self.wr_lanes, self.access_atomics = wr, wr_lanes, access_atomics
 
     # ---------------------------------------------------------------- messages
 
@@ -305,18 +317,33 @@ class Agent:
 
     # ---------------------------------------------------------------- polling loops
 
-    def poll(self, carried: tuple, site: Site) -> Generator[None, None, None]:
-        """Back edge of a polling loop: blocks once an iteration changed nothing and carries what it carried before."""
+    def poll(self, carried: tuple, site: Site, ends: bool = False, stores: bool = False) -> Generator[None, None, None]:
+        """Back edge of a polling loop: blocks once an iteration changed nothing and carries what it carried before.
+
+        `ends`: the loop counts towards a bound, so going round is progress. `stores`: an iteration writes plain
+        memory, where a counter may be kept; it never counts as one that changed nothing.
+        """
         before, self._carried = self._carried, (site, carried)
-        idle = not self.changed and before is not None and _same(before, self._carried)
+        idle = not (self.changed or stores) and before is not None and _same(before, self._carried)
         self.changed = False
         reads = tuple(self._reads.values())
         self._reads.clear()
         if not idle:
-            self.engine.note_poll()
+            if not ends:
+                self.engine.note_poll(self)
         elif all(word.refresh() == seen for word, seen in reads):
             self._block_until_change(reads, site)
         yield
+
+    def endless(self, site: Site) -> NoReturn:
+        """A `while` loop without a bound went round `rounds` times."""
+        self.fault(
+            "endless-loop",
+            site,
+            rounds=len(self.rounds),
+            expected="a loop that ends",
+            got=f"{len(self.rounds)} rounds, and its condition still holds",
+        )
 
     @property
     def carried_site(self) -> Site | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 _FLOAT_FORMATS: Final = {2: "<e", 4: "<f", 8: "<d"}
 _INT_FORMATS: Final = {2: "<h", 4: "<i", 8: "<q"}
@@ -49,12 +50,15 @@ def read_modify_write(before: int, op: str, value: Any, width_bytes: int, kind: 
         before: the word as a signed integer.
         op: `add`, `and`, `or`, `xor`, `max`, `min`, `umax`, `umin`, `fadd`, `exch`, `cas`; for `cas`, `value` is
             (expected, new).
-        kind: `int`, `uint` or `float`; unsigned operations (`umax`) read unsigned values whatever the kind.
+        kind: `int`, `uint`, `float` or `bfloat` (bf16); unsigned operations (`umax`) read unsigned values whatever
+            the kind.
 
     Returns:
-        The old value (Python int, or numpy scalar for floats), the new bits as a signed integer, and whether the
-        operation writes (a `cas` that fails does not).
+        The old value (Python int or float, or numpy scalar for floats), the new bits as a signed integer, and
+        whether the operation writes (a `cas` that fails does not).
     """
+    if kind == "bfloat":
+        return _bfloat_rmw(before, op, value)
     if kind == "float":
         return _float_rmw(before, op, value, width_bytes)
     unsigned = kind == "uint" or op in ("umax", "umin")
@@ -78,6 +82,14 @@ def _float_rmw(before: int, op: str, value: Any, width_bytes: int) -> tuple[Any,
     with np.errstate(all="ignore"):
         after = made(_OPERATIONS[op](old, made(value)))
     return old, _bits(after, width_bytes), True
+
+
+def _bfloat_rmw(before: int, op: str, value: Any) -> tuple[float, int, bool]:
+    """In float32, rounded to bf16: an operation on two of them is as exact there as in bf16 itself."""
+    old = torch.tensor(before, dtype=torch.int16).view(torch.bfloat16)
+    operand = torch.tensor(float(value), dtype=torch.float32).to(torch.bfloat16)
+    after = torch.tensor(_OPERATIONS[op](float(old), float(operand)), dtype=torch.float32).to(torch.bfloat16)
+    return float(old), int(after.view(torch.int16)), True
 
 
 def _bits(value: Any, width_bytes: int) -> int:

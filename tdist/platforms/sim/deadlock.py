@@ -47,6 +47,26 @@ def _findings(engine: Engine) -> Iterator[Finding | None]:
         yield _hosts_stuck(engine)
 
 
+def spinning(engine: Engine, rounds: int) -> Finding:
+    """Everyone who is not blocked goes round in loops that only poll, with values that have no bound in sight."""
+    note = "goes round while no word changes; the values that it carries have no bound in sight"
+    blocked = _blocked(engine)
+    parties = [ag.party(ag.carried_site, note=note) for ag in engine.runnable[:_PARTIES_SHOWN]]
+    parties += [_wait_party(engine, ag) for ag in list(_representatives(blocked))[:_PARTIES_SHOWN]]
+    waiting = len(engine.runnable) + len(blocked)
+    return make(
+        "deadlock",
+        parties,
+        expected="a word that changes, or a loop that gives up",
+        got=f"{rounds} rounds in which no word changed",
+        waiting=waiting,
+        agents=sum(launch.participants for launch in _launches(engine)),
+        graph=[_edge(engine, ag) for ag in blocked],
+        hosts=[f"rank {host.rank}: {host.state()}" for host in engine.hosts],
+        cycle=[],
+    )
+
+
 def _blocked(engine: Engine) -> list[Agent]:
     return [ag for launch in _launches(engine) for ag in launch.agents.values() if ag.blocked is not None]
 

@@ -242,6 +242,10 @@ class Engine:
         for al in self.memory:
             self.check_canary(al)
         self._abandon()
+        for stream in self.streams:
+            stream.last_launch = None
+        self._current = None
+        self.words.close()
         self.memory.close()
 
     # ---------------------------------------------------------------- scheduling
@@ -331,18 +335,18 @@ class Engine:
             self.log.add(finding)
         self.stop(found[0])
 
-    def note_poll(self) -> None:
-        """A polling loop went round; one that never ends is reported."""
-        if self.progress != self._polled_at:
-            self._polled_at, self._polls_since = self.progress, 0
+    def note_poll(self, ag: Agent) -> None:
+        """A polling loop without a bound went round; that nobody does anything else any more is reported."""
+        progress = self.progress
+        if progress != self._polled_at:
+            self._polled_at, self._polls_since = progress, 0
         self._polls_since += 1
-        if self._polls_since > _IDLE_POLLS and self._current is not None:
-            ag = self._current
-            site = ag.carried_site
-            note = f"went round {_IDLE_POLLS} times while no word changed; the values it carries have no bound in sight"
-            raise AgentFault(
-                make("deadlock", [ag.party(site, note=note)], waiting=1, agents=len(self.runnable), graph=[])
-            )
+        ag.polled_at = progress
+        if self._polls_since <= _IDLE_POLLS:
+            return
+        if all(other.polled_at == progress for other in self.runnable):
+            raise AgentFault(deadlock.spinning(self, self._polls_since - 1))
+        self._polls_since = 0
 
     # ---------------------------------------------------------------- streams and launches
 
@@ -514,6 +518,8 @@ class Engine:
         """An allocation is gone: its words and access records too."""
         self.words.drop(al)
         al.freed = True
+        if self.guard is not None:
+            self.guard.gone(al)
         if self.detector is not None:
             self.detector.drop(al)
 
@@ -536,7 +542,10 @@ class Engine:
     def _abandon(self) -> None:
         """Drop all agents and queued operations."""
         self.runnable.clear()
+        self.barriers.arrived.clear()
         for stream in self.streams:
+            if stream.current is not None:
+                stream.current.abandon()
             stream.current = None
             stream.queue.clear()
 

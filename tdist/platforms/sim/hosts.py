@@ -234,6 +234,9 @@ class HostRequests:
                 f"{self.engine.config.heap_bytes} bytes are free. Free tensors, or give the world a larger heap_bytes"
             )
             return [UsageError(text)] * len(hosts)
+        if self.engine.guard is not None:
+            for al in peers:
+                self.engine.guard.appeared(al)
         return [al.lo for al in peers]
 
     def _release(self, request: Free) -> list[Any]:

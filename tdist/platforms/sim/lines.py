@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tdist.platforms.sim.words import Record, Word
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class GuardedSpan:
     """Bytes `[lo, hi)` of `al` that lie in the line of `word`; `near` are the detector's records there."""
 
@@ -64,16 +64,25 @@ class LineGuard:
         self.report = report
         self.detector = detector
         self.memory = memory
+        self._watched: dict[int, list[Word]] = {}
 
     def signalled(self, clocks: AgentClocks, word: Word, record: Record) -> None:
         """A SET of `word`: check the plain writes before it, and watch its line from now on."""
         if word.guards is None:
             word.guards = self._watch(word)
-        entry = clocks.entry
+        entry, current = clocks.entry, self.detector.generation
         for span in word.guards:
-            for plain in self._near(span):
+            for plain in span.near if current(span.al) == span.generation else self._look(span):
                 if plain.ww is not None and plain.we != entry and not _knows(clocks, plain.we // 2, plain.wc):
                     self._report(word, record, plain.ww, plain.ws, span, first_plain=True)
+                if plain.aw is not None:
+                    self._after_atomics(clocks, word, record, plain, span)
+
+    def _after_atomics(self, clocks: AgentClocks, word: Word, record: Record, tile: Any, span: GuardedSpan) -> None:
+        """Atomics on a tile have one stamp a writer."""
+        for entry, (stamp, site, who, _) in tile.aw.items():
+            if entry != clocks.entry and not _knows(clocks, entry // 2, stamp):
+                self._report(word, record, who, site, span, first_plain=True)
 
     def written(
         self, clocks: AgentClocks, who: Any, al: Allocation, off: int, rows: int, stride: int, width: int, site: Any
@@ -88,21 +97,46 @@ class LineGuard:
 
     def _watch(self, word: Word) -> list[GuardedSpan]:
         start = word.address // LINE_BYTES * LINE_BYTES
-        spans = []
-        for al in self.memory.between(start, start + LINE_BYTES):
-            span = GuardedSpan(al, max(start, al.lo) - al.lo, min(start + LINE_BYTES, al.hi) - al.lo, word)
-            al.guards.append(span)
-            spans.append(span)
-        return spans
+        self._watched.setdefault(start, []).append(word)
+        return [self._span(word, al, start) for al in self.memory.between(start, start + LINE_BYTES)]
 
-    def _near(self, span: GuardedSpan) -> list[Any]:
+    def _span(self, word: Word, al: Allocation, start: int) -> GuardedSpan:
+        span = GuardedSpan(al, max(start, al.lo) - al.lo, min(start + LINE_BYTES, al.hi) - al.lo, word)
+        al.guards.append(span)
+        return span
+
+    def appeared(self, al: Allocation) -> None:
+        """A new allocation: its first and last line may be those of words that are watched already."""
+        for start in {al.lo // LINE_BYTES * LINE_BYTES, (al.hi - 1) // LINE_BYTES * LINE_BYTES}:
+            for word in self._watched.get(start, ()):
+                if word.guards is not None:
+                    word.guards.append(self._span(word, al, start))
+
+    def gone(self, al: Allocation) -> None:
+        """An allocation was freed: words that live on watch it no longer."""
+        for span in al.guards:
+            if span.word.guards is not None:
+                span.word.guards.remove(span)
+        al.guards.clear()
+
+    def forget(self, word: Word) -> None:
+        """A word is no more: its line is not watched for its sake."""
+        if word.guards is None:
+            return
+        for span in word.guards:
+            span.al.guards.remove(span)
+        word.guards = None
+        start = word.address // LINE_BYTES * LINE_BYTES
+        self._watched[start].remove(word)
+        if not self._watched[start]:
+            del self._watched[start]
+
+    def _look(self, span: GuardedSpan) -> list[Any]:
         """The detector's records of plain accesses in the line, but for those that touch the word (those are races)."""
-        generation = self.detector.generation(span.al)
-        if generation != span.generation:
-            span.generation = generation
-            records = self.detector.plain_records(span.al, span.lo, span.hi)
-            word_lo, word_hi = span.word.address, span.word.address + span.word.width
-            span.near = [r for r in records if not _shape_meets(r.shape, word_lo, word_hi)]
+        span.generation = self.detector.generation(span.al)
+        records = self.detector.plain_records(span.al, span.lo, span.hi)
+        word_lo, word_hi = span.word.address, span.word.address + span.word.width
+        span.near = [r for r in records if not _shape_meets(r.shape, word_lo, word_hi)]
         return span.near
 
     def _report(self, word: Word, record: Record, who: Any, site: Any, span: GuardedSpan, first_plain: bool) -> None:

@@ -36,6 +36,9 @@ _PRIVATE_ALIGNMENT_BYTES: Final = 512
 _WORD_FORMATS: Final[dict[int, Literal["b", "h", "i", "q"]]] = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
+_NOTHING: Final = torch.empty(0, dtype=torch.uint8)
+
+
 def round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
@@ -104,6 +107,16 @@ class Allocation:
             own = torch.from_numpy(self._bytes[:whole_bytes].numpy())
             found = self._views[dtype] = own.view(dtype)
         return found
+
+    def detach(self) -> None:
+        """Let go of the bytes; what others hold of them stays theirs."""
+        self._bytes = _NOTHING
+        self._views.clear()
+        self._words.clear()
+        self.sync.clear()
+        self.guards.clear()
+        self.slack = None
+        self.freed = True
 
     def words(self, nbytes: int) -> memoryview:
         """Signed integers of `nbytes` (1, 2, 4 or 8) over the whole allocation, for scalar access. Cached."""
@@ -197,7 +210,7 @@ class RankMemory:
         mapped_bytes = max(round_up(heap_bytes, mmap.PAGESIZE), mmap.PAGESIZE)
         self.fd = os.memfd_create(f"tdist-heap-{rank}", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, mapped_bytes)
-        self._map = mmap.mmap(self.fd, mapped_bytes)
+        self._map: mmap.mmap | None = mmap.mmap(self.fd, mapped_bytes)
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         self._next_private = _PRIVATE_BASE + rank * _RANK_SPAN + _jitter_bytes(rank + 7)
 
@@ -218,10 +231,11 @@ class RankMemory:
         return address
 
     def close(self) -> None:
-        """Close the descriptor; the mapping itself goes with the last tensor over it."""
+        """Close the descriptor and let go of the bytes; the mapping itself goes with the last tensor over it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+        self.bytes, self._map = _NOTHING, None
 
 
 def broken_canary(allocation: Allocation) -> tuple[int, int] | None:
@@ -316,6 +330,9 @@ class AddressSpace:
         return allocation
 
     def close(self) -> None:
+        """Give everything back now, and not when a garbage collection comes round: heaps are large mappings."""
+        for allocation in self._by_start.values():
+            allocation.detach()
         for memory in self.ranks:
             memory.close()
 

@@ -118,6 +118,8 @@ class SimRank:
             UsageError: the tensor would leave the heap, or `address` is not aligned for `dtype`.
         """
         with self.modes.paused():
+            if not self._heap.data.numel():
+                raise UsageError(f"rank {self.rank}: its world is closed; {address:#x} leads nowhere any more")
             size = torch.Size(shape)
             start, nbytes = address - self._heap.address, size.numel() * dtype.itemsize
             if start < 0 or start + nbytes > self._heap.data.numel():

@@ -39,6 +39,11 @@ class Kernel(Protocol):
         ...
 
 
+def _never() -> None:
+    """Stands for the next step of an agent that was abandoned."""
+    raise StopIteration
+
+
 @dataclass(frozen=True, slots=True)
 class HostSite:
     """Where in the user's host code a request came from."""
@@ -164,6 +169,13 @@ class Launch:
         if core:
             return f"{what}: its second vector core ended without it (gated by sub_vec_id()?)"
         return f"{what} ended or returned before it"
+
+    def abandon(self) -> None:
+        """Its agents run no further; what they hold is free at once (an agent and its generator hold each other)."""
+        for ag in self.agents.values():
+            ag.step = _never
+            ag.blocked = None
+        self.agents.clear()
 
     def note_turn(self, program: int, site: Site) -> None:
         """An atomic whose result is used: under `ascend` a turn at a lock that goes from program to program."""

@@ -246,9 +246,20 @@ class SyncWords:
         for word in list(al.sync.values()):
             self._drop_word(word)
 
+    def close(self) -> None:
+        """The world is gone: nothing here holds its memory any more."""
+        for line in list(self.lines.values()):
+            for word in list(line.values()):
+                self._drop_word(word)
+
     def _drop_word(self, word: Word) -> None:
+        """Out of every table; words and their lines hold each other."""
         del word.al.sync[word.off]
         word.line.pop(word.address, None)
+        if not word.line:
+            self.lines.pop(word.address // LINE_BYTES, None)
+        if self.guard is not None:
+            self.guard.forget(word)
 
     def plain_write(self, al: Allocation, lo: int, hi: int) -> None:
         """A plain or host write has changed bytes `[lo, hi)`: the words there release nothing; waiters look again."""
@@ -285,9 +296,10 @@ class SyncWords:
                 yield
                 word.refresh()
             if clocks is not None:
-                self._observe(ag, clocks, word, want, site)
+                word.observed[clocks.slot] = Record(clocks.slot, clocks.counter, ag.who, site, want)
+                ag.access_word(al, word.off, width, False, clocks.W, site)
                 if acquires:
-                    clocks.acquire(word.waitable(ag.rank))
+                    clocks.acquire(word.held if word.held_local is None else word.waitable(ag.rank))
         token = None if clocks is None else (clocks.W if acquires else clocks.snapshot())
         ag.at_wait = True
         yield
@@ -421,10 +433,6 @@ class SyncWords:
         before = word.lock[2] if word.lock is not None and same else None
         word.lock = (ag.rank, ag.launch_id, join_words(before, released.only_ascend()), record)
 
-    def _observe(self, ag: Agent, clocks: AgentClocks, word: Word, want: int, site: Site) -> None:
-        word.observed[clocks.slot] = Record(clocks.slot, clocks.counter, ag.who, site, want)
-        ag.access_word(word.al, word.off, word.width, False, clocks.W, site)
-
     # ---------------------------------------------------------------- findings
 
     def _check_write(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
@@ -450,12 +458,19 @@ class SyncWords:
     def _check_overshoot(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
         if record.value == word.value:
             return
-        for slot, seen in list(word.observed.items()):
+        seen_by, known = word.observed, []
+        for slot, seen in seen_by.items():
             if knows(clocks, seen):
-                if is_set:
-                    del word.observed[slot]
+                known.append(slot)
             elif seen.value != record.value:
                 self._overshoot(word, seen, record)
+        if not is_set:
+            return
+        if len(known) == len(seen_by):
+            seen_by.clear()
+            return
+        for slot in known:
+            del seen_by[slot]
 
     def _check_line(self, clocks: AgentClocks, line: dict[int, Word], word: Word, record: Record, is_set: bool) -> None:
         for other in line.values():

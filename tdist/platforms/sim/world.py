@@ -86,6 +86,10 @@ class _Host:
         self.baton.acquire()
         return self.reply
 
+    def forget(self) -> None:
+        """An error's traceback leads back here, and to every tensor of the host function."""
+        self.error = self.result = self.reply = None
+
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the host's thread at its next bytecode."""
         if self.thread is not None and self.thread.ident is not None and self.thread.is_alive():
@@ -180,6 +184,11 @@ class World:
             return
         self._closed = True
         self._port.close()
+        for rank in self._ranks:
+            rank.detach()
+        for host in self._hosts:
+            host.forget()
+        self._hosts = []
         self._scope.close()
 
     @property
@@ -345,7 +354,7 @@ class World:
                 raise host.error
         stopped = [host.error for host in self._hosts if isinstance(host.error, WorldStopped)]
         if stopped and self._stopped is None:
-            self._stopped = stopped[0]
+            self._stopped = WorldStopped(str(stopped[0]), stopped[0].findings)  # without its traceback
         return [host.result if host.error is None else host.error for host in self._hosts]
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from . import fuse
+from . import bounds, fuse
 from .elements import type_info
+from .emitter import Scope
 from .facts import UNKNOWN
 from .generator import Generator, Restart, rule
 from .ir_access import only_user, prop, yielded
@@ -85,13 +86,17 @@ def _assign(g: Generator, op: Operation, slots: list[tuple[Slot, bool]], values:
         g.emit.line(f"{', '.join(names)} = {', '.join(texts)}")
 
 
-def _poll(g: Generator, op: Operation, slots: list[tuple[Slot, bool]]) -> None:
-    """The back edge of a loop that reads words: the engine blocks an agent whose iteration changed nothing."""
+def _poll(g: Generator, op: Operation, slots: list[tuple[Slot, bool]], ends: bool) -> None:
+    """The back edge of a loop that reads words: the engine blocks an agent whose iteration changed nothing.
+
+    `ends`: the loop has a bound of its own, so that going round is progress.
+    """
     carried = []
     for slot, _ in slots:
         is_tensor = isinstance(slot.value, Tile)
         carried += [f"id({name})" if is_tensor else name for name in slot.locals if not name.endswith("_al")]
-    g.emit.line(f"yield from ag.poll(({''.join(c + ', ' for c in carried)}), {g.site(op, 'poll')})")
+    facts = f"{ends}, {bounds.stores(op)}"
+    g.emit.line(f"yield from ag.poll(({''.join(c + ', ' for c in carried)}), {g.site(op, 'poll')}, {facts})")
 
 
 def _reads_words(op: Operation, *, plain_loads: bool) -> bool:
@@ -188,7 +193,7 @@ def _plain_loop(g: Generator, op: Operation) -> list[tuple[Slot, bool]]:
     g.block(body)
     _assign(g, op, slots, yielded(body))
     if _reads_words(op, plain_loads=False):
-        _poll(g, op, [*slots, (Slot(g.env[body.args[0]], [induction]), False)])
+        _poll(g, op, [*slots, (Slot(g.env[body.args[0]], [induction]), False)], ends=True)
     scope = g.emit.pop()
     g.control = outer
     g.emit.block(f"for {induction} in range({', '.join(texts)}):", scope)
@@ -198,6 +203,7 @@ def _plain_loop(g: Generator, op: Operation) -> list[tuple[Slot, bool]]:
 @rule("scf.while")
 def while_loop(g: Generator, op: Operation) -> None:
     before, after = op.regions[0].block, op.regions[1].block
+    ends = bounds.must_end(op)
     slots = _loop_slots(g, op, op.operands, before.args)
     outer = g.control
     condition_carries = yielded(before)[0] in g.facts.carries and g.module.options.detect
@@ -217,13 +223,24 @@ def while_loop(g: Generator, op: Operation) -> None:
     g.block(after)
     _assign(g, op, slots, yielded(after))
     if _reads_words(op, plain_loads=True):
-        _poll(g, op, slots)
+        _poll(g, op, slots, ends)
     control = g.control
     scope = g.emit.pop()
     g.control = outer
-    g.emit.block("while True:", scope)
+    _rounds(g, op, scope, ends)
     for result, value in zip(op.results, forwarded, strict=True):
         g.set_value(result, carrying(_after_loop(g, value), control))
+
+
+def _rounds(g: Generator, op: Operation, scope: Scope, ends: bool) -> None:
+    """A `while` around `scope`, which breaks out of it; one without a bound may go round only so often."""
+    if ends:
+        g.emit.block("while True:", scope)
+        return
+    g.emit.block("for _ in ag.rounds:", scope)
+    g.emit.push("if")
+    g.emit.line(f"ag.endless({g.site(op, 'while')})")
+    g.emit.block("else:", g.emit.pop())
 
 
 def _after_loop(g: Generator, value: Value) -> Value:

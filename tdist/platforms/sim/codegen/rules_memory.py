@@ -375,7 +375,7 @@ def _atomic(
     element = pointer.element
     operands = [to_bits(g.operand(v), element) if kind == "cas" else g.operand(v) for v in values]
     value = f"({', '.join(operands)})" if kind == "cas" else operands[0]
-    number = "float" if element.is_float and kind != "cas" else "uint" if kind in ("umax", "umin") else "int"
+    number = _number(element, kind)
     sem, scope = SEMANTIC[prop(op, "sem", 4)], SCOPE[prop(op, "scope", 1)]
     used = bool(users(op.results[0]))
     site = g.site(op, f"atomic_{kind}", pointer.origin)
@@ -383,10 +383,17 @@ def _atomic(
         f"ag.atomic({g.poly_text(pointer.base)}, {pointer.origin.al}, {kind!r}, {value}, {element.size_bytes}, "
         f"{number!r}, {sem!r}, {scope!r}, {used}, {site})"
     )
-    text = f"float({text})" if number == "float" else from_bits(text, element)
+    text = f"float({text})" if number in ("float", "bfloat") else from_bits(text, element)
     if mask is not None and g.condition(mask).text != "True":
         text = f"{text} if {g.condition(mask).text} else poison_value({element.text}, ag.poison)"
     g.set(op, g.scalar_of(text, element, g.clk_of(pointer, mask, *values)))
+
+
+def _number(element: Element, kind: str) -> str:
+    """How an atomic reads the bits of its word."""
+    if element.is_float and kind != "cas":
+        return "bfloat" if element.name == "bf16" else "float"
+    return "uint" if kind in ("umax", "umin") else "int"
 
 
 def _atomic_tile(
