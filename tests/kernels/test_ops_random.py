@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tdist.platforms.sim.world import World
 
 ROWS, COLUMNS, GRID = 4, 8, 3
-NEVER = settings(
+SETTINGS = settings(
     max_examples=60,
     deadline=None,
     derandomize=True,
@@ -277,7 +277,7 @@ def folder(tmp_path_factory):
 
 
 @given(kernels(), st.integers(-3, 9), st.integers(0, 2**31))
-@NEVER
+@SETTINGS
 def test_random_kernels(folder, kernel, count, seed):
     note(kernel.source)
     note(f"N={count} seed={seed}")

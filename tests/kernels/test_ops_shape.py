@@ -143,6 +143,15 @@ def narrow_sum(x, y, N: tl.constexpr):
     tl.store(y, tl.sum(tl.load(x + tl.arange(0, N)), 0))
 
 
+def narrow_sum_expect(x, y):
+    """2048 and fifteen times 0.75, of which half-precision additions lose some."""
+    parts = x
+    while len(parts) > 1:
+        parts = parts[::2] + parts[1::2]
+    y[0] = parts[0]
+    assert y[0] != x.float().sum().to(y.dtype)
+
+
 @triton.jit
 def tuple_reduce(x, z, y, N: tl.constexpr):
     o = tl.arange(0, N)
@@ -487,6 +496,15 @@ CASES = [
         (1,),
         {"N": 4},
         no_interpreter="numpy's maximum propagates NaN",
+    ),
+    Case(
+        "narrow-sum-rounds-each-addition",
+        narrow_sum,
+        (torch.tensor([2048.0, *[0.75] * 15], dtype=F16), torch.zeros(1, dtype=F16)),
+        narrow_sum_expect,
+        (1,),
+        {"N": 16},
+        no_interpreter="numpy adds in another order",
     ),
     Case(
         "tuple-reduce",

@@ -12,11 +12,18 @@ NARROW = (torch.float16, torch.bfloat16)
 
 
 def reduce_sum(tile: torch.Tensor, axis: int) -> torch.Tensor:
-    """Sum along an axis; narrow floats accumulate in float32 and round once, integers wrap."""
+    """Sum along an axis, a tree of neighbours that rounds every addition of narrow floats; integers wrap.
+
+    Source: docs/decisions/0013.
+    """
+    if tile.dtype in NARROW:
+        return fold((tile,), axis, lambda a, b: (a + b,))[0]
     return tile.sum(axis, dtype=tile.dtype)
 
 
 def reduce_product(tile: torch.Tensor, axis: int) -> torch.Tensor:
+    if tile.dtype in NARROW:
+        return fold((tile,), axis, lambda a, b: (a * b,))[0]
     return tile.prod(axis, dtype=tile.dtype)
 
 
