@@ -129,3 +129,39 @@ def churn(rt):
         if value % 2:
             rt.synchronize()
     return True
+
+
+def survive(rt):
+    """A tensor that is launched with in one world after another."""
+    if not hasattr(survive, "kept"):
+        survive.kept = torch.zeros(16)
+    scale[(1,)](survive.kept, torch.ones(16), 16, 3.0, BLOCK=16)
+    survive.kept[:1].add_(1.0)
+    return survive.kept
+
+
+def shared_by_user(rt):
+    """Memory that user code has shared with a process of its own stays shared with it."""
+    mine = torch.zeros(16).share_memory_()
+    scale[(1,)](mine, torch.ones(16), 16, 3.0, BLOCK=16)
+    rt.synchronize()
+    return mine, mine.untyped_storage().is_shared()
+
+
+def fork_and_return(rt):
+    """The child returns, too: two processes with the sockets of one rank."""
+    if not os.fork():
+        return rt.rank
+    time.sleep(0.3)
+    rt.host_barrier()
+    return rt.rank
+
+
+def counting_descriptors(rt):
+    kept = [torch.zeros(16) for _ in range(40)]
+    scale[(1,)](kept[0], kept[0], 16, 1.0, BLOCK=16)
+    before = len(os.listdir("/proc/self/fd"))
+    for tensor in kept:
+        scale[(1,)](tensor, tensor, 16, 1.0, BLOCK=16)
+    rt.synchronize()
+    return len(os.listdir("/proc/self/fd")) - before

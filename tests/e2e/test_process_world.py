@@ -144,6 +144,38 @@ class TestRuns:
         assert time.monotonic() - start < 5.0
 
 
+class TestPrivateMemory:
+    def test_a_tensor_outlives_worlds(self, pool):
+        for _ in range(2):
+            assert [t.tolist() for t in pool.run(target("survive"))] == [[4.0] + [3.0] * 15] * NRANKS
+            pool.reset(WorldConfig(nranks=NRANKS))
+
+    def test_what_the_user_has_shared_stays_shared(self, pool):
+        for tensor, is_shared in pool.run(target("shared_by_user")):
+            assert tensor.tolist() == [3.0] * 16
+            assert is_shared
+
+    def test_it_costs_no_descriptors_and_no_names(self, pool):
+        before = belongings()
+        assert all(
+            more <= 0 for more in pool.run(target("counting_descriptors"))
+        )  # fewer: tensors of earlier tests die
+        assert belongings() == before
+
+    def test_it_needs_no_dev_shm(self):
+        """In a mount namespace with 64 KiB of it, launches on tensors of 128 KiB."""
+        code = (
+            "import sys; from tdist.platforms.sim.process.pool import RankPool\n"
+            "with RankPool(1) as pool: print(float(pool.run(sys.argv[1], n=1 << 15)[0][0]))"
+        )
+        mount = 'mount -t tmpfs -o size=64k none /dev/shm && exec "$@"'
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+            pytest.skip("no right to make a mount namespace")
+        words = ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", code, target("launch")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        assert (done.stdout, done.stderr) == (f"{float((1 << 15) - 1) * 2}\n", "")
+
+
 class TestErrors:
     def test_a_host_exception_names_its_rank_and_line(self, pool):
         with pytest.raises(ValueError, match="rank 1 fails on purpose") as caught:
@@ -198,6 +230,12 @@ class TestErrors:
         closed.close()
         with pytest.raises(UsageError, match="closed"):
             closed.run(target("echo"))
+
+
+class TestForks:
+    def test_a_child_of_user_code_is_no_second_rank(self, pool):
+        assert pool.run(target("fork_and_return")) == list(range(NRANKS))
+        assert [r["rank"] for r in pool.run(target("echo"))] == list(range(NRANKS))
 
 
 class TestDeaths:

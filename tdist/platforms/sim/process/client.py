@@ -33,6 +33,7 @@ from tdist.platforms.sim.streams import HostSite
 _PRIVATE_BASE = 0x56_0000_0000_0000  # addresses of private storages as this rank spells them
 _PRIVATE_STEP_BYTES = 512
 _SHM_RESERVE_BYTES = 8 << 20
+_DESCRIPTORS = "/proc/self/fd/"
 _OWN_FRAMES = str(Path(__file__).resolve().parents[3]) + os.sep
 
 
@@ -71,10 +72,10 @@ class EngineLink:
 
     def register(self, storage: torch.UntypedStorage) -> int:
         nbytes = storage.nbytes()
-        fd = _share(storage)
         address = self._next_private
         self._next_private += (nbytes // _PRIVATE_STEP_BYTES + 2) * _PRIVATE_STEP_BYTES
-        self._channel.send({"op": "register", "address": address, "nbytes": nbytes}, fds=[fd])
+        with _shared(storage) as fd:
+            self._channel.send({"op": "register", "address": address, "nbytes": nbytes}, fds=[fd])
         return address
 
     def unregister(self, address: int) -> None:
@@ -162,24 +163,41 @@ def _boxes(boxes: Sequence[Box]) -> list[list[int]]:
     return [[box.address, box.rows, box.stride_bytes, box.width_bytes] for box in boxes]
 
 
-def _share(storage: torch.UntypedStorage) -> int:
-    """Move a storage to shared memory (in place: all its tensors follow); returns its descriptor, which it keeps.
+@contextlib.contextmanager
+def _shared(storage: torch.UntypedStorage) -> Iterator[int]:
+    """Move a storage to shared memory (in place: all its tensors follow), and give its descriptor for the block.
+
+    It goes to a memfd, which no mount limits. What the user has shared already, with processes of his own, stays where
+    it is.
 
     Raises:
-        EnvironmentUnfit: /dev/shm has no room for it.
+        EnvironmentUnfit: /dev/shm, which a torch that cannot swap storages needs, has no room for it.
     """
-    nbytes = storage.nbytes()
-    if not storage.is_shared():
-        room = os.statvfs("/dev/shm")
-        free_bytes = room.f_bavail * room.f_frsize - _SHM_RESERVE_BYTES
-        if nbytes > free_bytes:
-            raise EnvironmentUnfit(
-                f"/dev/shm has {max(free_bytes, 0) >> 20} MiB left, and a tensor of {nbytes >> 20} MiB that a kernel "
-                "is launched with must lie there; enlarge it (docker run --shm-size=2g, or mount -o remount,size=2g "
-                "/dev/shm), or run in one process with tdist's World"
-            )
-    fd, _ = storage._share_fd_cpu_()
-    return fd
+    is_users = storage.is_shared() and not str(storage.filename).startswith(_DESCRIPTORS)
+    if is_users or not hasattr(storage, "_swap_data_ptr_"):
+        _check_shm(storage)
+        yield storage._share_fd_cpu_()[0]  # the storage keeps it
+        return
+    fd = os.memfd_create("tdist-tensor", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, storage.nbytes())
+        moved = torch.UntypedStorage.from_file(f"{_DESCRIPTORS}{fd}", True, storage.nbytes())
+        moved.copy_(storage)
+        storage._swap_data_ptr_(moved)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _check_shm(storage: torch.UntypedStorage) -> None:
+    nbytes, room = storage.nbytes(), os.statvfs("/dev/shm")
+    free_bytes = room.f_bavail * room.f_frsize - _SHM_RESERVE_BYTES
+    if nbytes > free_bytes and not storage.is_shared():
+        raise EnvironmentUnfit(
+            f"/dev/shm has {max(free_bytes, 0) >> 20} MiB left, and a tensor of {nbytes >> 20} MiB that a kernel "
+            "is launched with must lie there; enlarge it (docker run --shm-size=2g, or mount -o remount,size=2g "
+            "/dev/shm), or run in one process with tdist's World"
+        )
 
 
 class RankProcess:
@@ -188,6 +206,7 @@ class RankProcess:
     def __init__(self, rank: int, control: Channel, engine: Channel) -> None:
         self.rank = rank
         self._control = control
+        self._pid = os.getpid()
         self._link = EngineLink(engine)
         self._generation = -1
         self._runtime: SimRank | None = None
@@ -208,10 +227,17 @@ class RankProcess:
             blobs: list[Any] = []
             packed = pack(result, blobs, f"result of {data['target']}")
         except BaseException as error:  # SystemExit of user code too: the launcher reports it
+            self._end_fork()
             self._fail(error)
             return
+        self._end_fork()
         self._link.end(False, None)
         self._control.send({"op": "result", "value": packed}, blobs)
+
+    def _end_fork(self) -> None:
+        """A child that user code has forked must not go on as a second process of this rank, on the same sockets."""
+        if os.getpid() != self._pid:
+            os._exit(0)
 
     def _fail(self, error: BaseException) -> None:
         stopped = isinstance(error, WorldStopped)
