@@ -37,6 +37,7 @@ def render_report(report: Report, console: Console) -> None:
             console.print(f"{dtype}: {report.diagnosis(dtype)}")
     verdict = (report.verdict.upper(), _VERDICTS[report.verdict])
     console.print(Text.assemble(verdict, f"  {report.operator}, {len(report.modes)} runs in {report.seconds:.1f} s"))
+    _render_remarks(report, console)
     console.print("Not seen by this run:", style="dim")
     for limit in report.limits:
         _line(console, 2, f"- {limit}", "dim")
@@ -133,15 +134,28 @@ def _number(value: float | None) -> str:
 
 def _render_findings(report: Report, console: Console) -> None:
     """Each defect once over all modes, failing ones first."""
-    log = FindingLog()
-    for result in report.modes:
-        log.merge(result.log)
+    log = _all_findings(report)
     for findings in finding_weights(log, report.options.profile).values():
         for finding in findings:
             console.print()
             render(finding, console, count=log.count(finding))
     if len(log):
         console.print()
+
+
+def _all_findings(report: Report) -> FindingLog:
+    log = FindingLog()
+    for result in report.modes:
+        log.merge(result.log)
+    return log
+
+
+def _render_remarks(report: Report, console: Console) -> None:
+    """Below the verdict: what did not decide it, in a line each. A wait that the compiler deleted is easily missed."""
+    weights = finding_weights(_all_findings(report), report.options.profile)
+    for finding in (*weights["hazards"], *weights["notes"]):
+        places = ", ".join(dict.fromkeys(party.at for party in finding.parties))
+        _line(console, 2, f"{finding.severity.value}, did not decide: {finding.title}; {places}", "yellow")
 
 
 def report_json(report: Report) -> dict[str, Any]:

@@ -43,10 +43,14 @@ class Party:
     @property
     def who(self) -> str:
         """`rank 1, program 3`, with launch and core where they say something."""
+        return self.named(with_launch=bool(self.launch))
+
+    def named(self, with_launch: bool) -> str:
+        """The same, with or without the launch; a host or stream has none."""
         if self.program is None:
             return f"rank {self.rank}, host side"
         core = ", second vector core" if self.core else ""
-        launch = f", launch {self.launch}" if self.launch else ""
+        launch = f", launch {self.launch}" if with_launch and self.launch is not None else ""
         return f"rank {self.rank}{launch}, program {self.program}{core}"
 
     @property

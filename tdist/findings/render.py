@@ -71,12 +71,14 @@ def _grid(rows: Iterable[tuple[str, str]]) -> Table:
 
 def _parties(parties: tuple[Party, ...]) -> list[tuple[str, str]]:
     labels = ("first", "second") if len(parties) == 2 else ("where",) * len(parties)
-    return [(label, _party(party)) for label, party in zip(labels, parties, strict=True)]
+    shown = any(party.launch for party in parties)  # launch 0 is worth saying beside a later one only
+    return [(label, _party(party, shown)) for label, party in zip(labels, parties, strict=True)]
 
 
-def _party(party: Party) -> str:
+def _party(party: Party, with_launch: bool) -> str:
+    who = party.named(with_launch)
     what = " of ".join(part for part in (party.op, party.tensor) if part)
-    lines = [", ".join(part for part in (f"{party.who}: {what}" if what else party.who, party.where) if part)]
+    lines = [", ".join(part for part in (f"{who}: {what}" if what else who, party.where) if part)]
     lines.append(f"at {party.at}")
     if party.note:
         lines.append(party.note)

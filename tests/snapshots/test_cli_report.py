@@ -101,3 +101,25 @@ def test_the_json_is_strict_and_keeps_the_run_apart():
     rest = {name: item for name, item in value.items() if name != "run"}
     assert "2000-01-01" not in json.dumps(rest)
     assert "seconds" not in json.dumps(rest)
+
+
+def test_what_did_not_decide_stands_below_the_verdict():
+    """A deleted wait of a run that passes by luck of the schedule."""
+    lost = make(
+        "lost-wait", [Party(0, file="mine.py", line=30, op="wait")], op="this wait", reason="its token is unused"
+    )
+    hazard = make(
+        "hazard.stale-cache", [Party(1, 0, 0, 0, "mine.py", 40, "load", "x")], first="store", second="load", tensor="x"
+    )
+    step = StepResult("poison", ranks=(None,), findings=(lost, hazard))
+    options = Options("mine.py::op", nranks=1)
+    case = Case("op", {"m": 4}, "fp32", 1)
+    mode = ModeResult("fp32", mode_of("fine", ("fine",)), (step,))
+    whole = Report("op", options, (case,), (mode,), "", 0.0, "mine.py", ())
+    out = io.StringIO()
+    render_report(whole, Console(file=out, width=160, color_system=None))
+    below = out.getvalue().partition("VERIFIED  op")[2].splitlines()[1:3]
+    assert below == [
+        f"  hazard, did not decide: {hazard.title}; mine.py:40",
+        f"  note, did not decide: {lost.title}; mine.py:30",
+    ]

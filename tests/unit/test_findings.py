@@ -132,3 +132,12 @@ def test_log_prints_errors_before_hazards_before_notes() -> None:
     out = io.StringIO()
     render_log(log, Console(file=out, width=100), replay="again")
     assert [line.split()[0] for line in out.getvalue().splitlines() if "[tdist." in line] == ["error", "hazard", "note"]
+
+
+def test_launch_zero_is_named_beside_a_later_launch():
+    early, late = (Party(rank=0, launch=n, program=2, file="k.py", line=3, op="store") for n in (0, 1))
+    both = to_text(make("race", [early, late], first="store", second="store", tensor="x", rank=0))
+    assert "rank 0, launch 0, program 2: store" in both
+    assert "rank 0, launch 1, program 2: store" in both
+    alone = to_text(make("race", [early, early], first="store", second="store", tensor="x", rank=0))
+    assert "launch" not in alone.split("expected")[0]
