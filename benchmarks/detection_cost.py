@@ -75,7 +75,7 @@ def all_gather_cold() -> None:
                 times[detect].append(measure.cpu_seconds(lambda world=world, launch=launch: world.run(launch)))
                 world.raise_for_findings()
                 if detect:
-                    shadow_bytes = world.engine.stats().shadow_bytes
+                    shadow_bytes = world.engine.detector.stats().shadow_bytes
     on, off = measure.median_ms(times[True][1:]), measure.median_ms(times[False][1:])
     measure.print_ratio(
         "all_gather 2 KiB tiles: detection on / off, cold", on / off, "<= 2", f"{on:.0f} against {off:.0f} ms"

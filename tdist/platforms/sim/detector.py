@@ -312,8 +312,10 @@ class Detector:
                     self._check(r, writes, ac, known, known, who, site)
             if writes:
                 _note_word_write(r, entry, ac.counter, site, who, in_order)
+            elif r.rd is None:
+                r.rd = {entry: (ac.counter, site, who)}
             else:
-                _note_read(r, entry, ac.counter, site, who)
+                r.rd[entry] = (ac.counter, site, who)
 
         return access_word
 
