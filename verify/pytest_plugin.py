@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SYNC = ("fine", "barrier", "both")
 _PLATFORMS = ("sim",)
+_PROFILES = ("seed", "ascend")
 _MARKER = "tdist(nranks=N, sync='fine'|'barrier'|'both', seed=S, schedule=NAME, profile='seed'|'ascend')"
 _MARKER_KEYS = ("nranks", "sync", "seed", "schedule", "profile")
 
@@ -44,13 +45,17 @@ def pytest_configure(config: pytest.Config) -> None:
     _check_numbers(config.getoption("--nranks"), config.getoption("--tdist-seed"))
 
 
-def _check_numbers(nranks: Any, seed: Any) -> None:
+def _check_numbers(nranks: Any, seed: Any, where: str = "") -> None:
     from tdist.verify.operator import MAX_RANKS
 
-    if not isinstance(nranks, int) or not 1 <= nranks <= MAX_RANKS:
-        raise pytest.UsageError(f"the number of ranks has to be between 1 and {MAX_RANKS}, got {nranks}")
-    if not isinstance(seed, int) or seed < 0:
-        raise pytest.UsageError(f"the tdist seed has to be 0 or more, got {seed}")
+    if not _is_integer(nranks) or not 1 <= nranks <= MAX_RANKS:
+        raise pytest.UsageError(f"{where}the number of ranks has to be between 1 and {MAX_RANKS}, got {nranks!r}")
+    if not _is_integer(seed) or seed < 0:
+        raise pytest.UsageError(f"{where}the tdist seed has to be 0 or more, got {seed!r}")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -75,19 +80,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "ranks" not in metafunc.fixturenames:
         return
     try:
-        settings = _settings(metafunc.config, metafunc.definition)
-    except pytest.UsageError as error:
-        pytest.fail(str(error), pytrace=False)
-    modes = ("fine", "barrier") if settings["sync"] == "both" else (settings["sync"],)
+        sync = _settings(metafunc.config, metafunc.definition)["sync"]
+    except pytest.UsageError:
+        sync = "fine"  # the fixture says what is wrong: to that test, not to the module's others
+    modes = ("fine", "barrier") if sync == "both" else (sync,)
     metafunc.parametrize("ranks", modes, indirect=True)
 
 
 def _settings(config: pytest.Config, node: Any) -> dict[str, Any]:
-    """What the nearest marker says, and the options for the rest."""
-    marker = node.get_closest_marker("tdist")
-    given = dict(marker.kwargs) if marker else {}
+    """What the markers say, the nearest first (a test's, its class's, its module's), and the options for the rest."""
+    markers = list(node.iter_markers("tdist"))
+    given = {key: value for marker in reversed(markers) for key, value in marker.kwargs.items()}
     unknown = sorted(set(given) - set(_MARKER_KEYS))
-    if unknown or (marker and marker.args):
+    if unknown or any(marker.args for marker in markers):
         wrong = ", ".join(unknown) or "positional arguments"
         raise pytest.UsageError(f"{node.nodeid}: @pytest.mark.tdist does not take {wrong}; it is {_MARKER}")
     settings = {
@@ -98,9 +103,10 @@ def _settings(config: pytest.Config, node: Any) -> dict[str, Any]:
         "profile": "seed",
         **given,
     }
-    if settings["sync"] not in _SYNC:
-        raise pytest.UsageError(f"{node.nodeid}: sync has to be one of {', '.join(_SYNC)}, got {settings['sync']!r}")
-    _check_numbers(settings["nranks"], settings["seed"])
+    for key, words in (("sync", _SYNC), ("profile", _PROFILES)):
+        if settings[key] not in words:
+            raise pytest.UsageError(f"{node.nodeid}: {key} has to be one of {', '.join(words)}, got {settings[key]!r}")
+    _check_numbers(settings["nranks"], settings["seed"], f"{node.nodeid}: ")
     return settings
 
 
@@ -109,8 +115,12 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     """N simulated ranks in one mode; see `Ranks`. The test may import users' names."""
     from tdist import importer
 
+    try:
+        settings = _settings(request.config, request.node)
+    except pytest.UsageError as error:
+        pytest.fail(str(error), pytrace=False)
     with importer.on_demand():
-        yield Ranks(request.node, _settings(request.config, request.node), request.param)
+        yield Ranks(request.node, settings, request.param)
 
 
 class Ranks:

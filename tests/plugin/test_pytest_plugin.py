@@ -181,6 +181,45 @@ def test_wrong_use_is_told_without_our_frames(session, tests, args, text):
     assert "pytest_plugin.py" not in result.stdout.str() + result.stderr.str()
 
 
+def test_wrong_use_in_one_test_is_told_by_that_test_alone(session):
+    result = session(
+        """
+import pytest
+
+@pytest.mark.tdist(nranks="3")
+def test_text(ranks): ...
+
+@pytest.mark.tdist(nranks=True)
+def test_truth(ranks): ...
+
+@pytest.mark.tdist(profile="npu")
+def test_profile(ranks): ...
+
+def test_good(ranks):
+    assert ranks.nranks == 4
+"""
+    )
+    result.assert_outcomes(passed=1, errors=3)
+    result.stdout.fnmatch_lines(["*test_text*the number of ranks has to be between 1 and 1024, got '3'"])
+    result.stdout.fnmatch_lines(["*test_truth*the number of ranks has to be between 1 and 1024, got True"])
+    result.stdout.fnmatch_lines(["*test_profile*profile has to be one of seed, ascend, got 'npu'"])
+
+
+def test_a_tests_marker_adds_to_that_of_its_class(session):
+    result = session(
+        """
+import pytest
+
+@pytest.mark.tdist(nranks=2, seed=5)
+class TestAll:
+    @pytest.mark.tdist(seed=7)
+    def test_both(self, ranks):
+        assert (ranks.nranks, ranks.seed) == (2, 7)
+"""
+    )
+    result.assert_outcomes(passed=1)
+
+
 def test_a_session_that_does_not_use_it_pays_nothing(pytester):
     pytester.makepyfile(
         """
