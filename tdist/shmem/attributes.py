@@ -95,11 +95,12 @@ def _check_options(attributes: InitAttr, rank: int) -> None:
     options = attributes.option_attr
     if not isinstance(options, OptionalAttr):
         _refuse(rank, "option_attr", options, "an OptionalAttr")
-    if not 1 <= int(options.data_op_engine_type) <= 15:
+    if not isinstance(options.data_op_engine_type, int) or not 1 <= int(options.data_op_engine_type) <= 15:
         _refuse(rank, "option_attr.data_op_engine_type", options.data_op_engine_type, "a mask of OpEngineType (1 … 15)")
     for name in ("shm_init_timeout", "shm_create_timeout", "control_operation_timeout"):
-        if getattr(options, name) <= 0:
-            _refuse(rank, f"option_attr.{name}", getattr(options, name), "a positive number of seconds")
+        seconds = getattr(options, name)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+            _refuse(rank, f"option_attr.{name}", seconds, "a positive number of seconds")
 
 
 def _integer(attributes: InitAttr, name: str) -> int:

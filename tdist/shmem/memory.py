@@ -11,6 +11,7 @@ import linecache
 import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 
@@ -36,6 +37,8 @@ def aclshmem_malloc(size: int) -> int:
 
 def aclshmem_calloc(nmemb: int, size: int) -> int:
     """Allocate `nmemb * size` bytes of zeros (collective). The zeroing is a stream operation of this PE."""
+    for what, value in (("nmemb", nmemb), ("size", size)):
+        _check_integer("aclshmem_calloc", what, value, least=1)
     address = _allocate("aclshmem_calloc", nmemb * size, 16)
     rank, _ = initialized("aclshmem_calloc")
     rank.tensor(address, (nmemb * size,), torch.uint8).zero_()
@@ -44,7 +47,8 @@ def aclshmem_calloc(nmemb: int, size: int) -> int:
 
 def aclshmem_align(alignment: int, size: int) -> int:
     """Allocate `size` bytes at a multiple of `alignment` bytes, a power of two (collective)."""
-    if alignment <= 0 or alignment & (alignment - 1):
+    _check_integer("aclshmem_align", "alignment", alignment, least=1)
+    if alignment & (alignment - 1):
         raise UsageError(f"aclshmem_align: alignment {alignment} is not a power of two")
     return _allocate("aclshmem_align", size, alignment)
 
@@ -66,7 +70,14 @@ def aclshmem_create_tensor(
     Args:
         device_id: which card of the host; the simulated rank has one, so the value says nothing here.
     """
-    size = torch.Size((shape,) if isinstance(shape, int) else shape)
+    if not isinstance(dtype, torch.dtype):
+        _refuse("aclshmem_create_tensor", "dtype", dtype, "a torch dtype such as torch.float16")
+    try:
+        size = torch.Size((shape,) if isinstance(shape, int) else shape)
+    except TypeError:
+        _refuse("aclshmem_create_tensor", "shape", shape, "a sequence of integers")
+    if any(n < 0 for n in size):
+        _refuse("aclshmem_create_tensor", "shape", shape, "sizes of at least 0")
     address = _allocate("aclshmem_create_tensor", size.numel() * dtype.itemsize, max(16, dtype.itemsize))
     rank, _ = initialized("aclshmem_create_tensor")
     return rank.tensor(address, size, dtype)
@@ -75,6 +86,8 @@ def aclshmem_create_tensor(
 def aclshmem_free_tensor(tensor: torch.Tensor) -> None:
     """Free the allocation that the tensor starts at (collective). A view at an offset is refused."""
     rank, _ = initialized("aclshmem_free_tensor")
+    if not isinstance(tensor, torch.Tensor):
+        _refuse("aclshmem_free_tensor", "tensor", tensor, "a tensor of aclshmem_create_tensor")
     address = rank.device_address(tensor)
     if address is None:
         raise UsageError(f"aclshmem_free_tensor on rank {rank.rank}: the tensor is not on the symmetric heap")
@@ -84,8 +97,23 @@ def aclshmem_free_tensor(tensor: torch.Tensor) -> None:
 def aclshmem_ptr(ptr: int, peer: int) -> int:
     """Where this PE's symmetric address `ptr` (or a tensor's `data_ptr()`) lies on PE `peer`; 0 if nowhere."""
     rank, _ = initialized("aclshmem_ptr")
+    if not isinstance(ptr, torch.Tensor):
+        _check_integer("aclshmem_ptr", "ptr", ptr)
+    _check_integer("aclshmem_ptr", "peer", peer)
     address = rank.device_address(ptr)
     return 0 if address is None else rank.peer_address(address, peer)
+
+
+def _check_integer(function: str, what: str, value: object, least: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        _refuse(function, what, value, "an int")
+    if least is not None and value < least:
+        _refuse(function, what, value, f"{least} or more")
+
+
+def _refuse(function: str, what: str, got: object, expected: str) -> NoReturn:
+    rank, _ = initialized(function)
+    raise UsageError(f"{function} on rank {rank.rank}: {what} is {got!r}, expected {expected}")
 
 
 def _allocate(function: str, nbytes: int, alignment: int) -> int:
@@ -113,6 +141,8 @@ def _check_room(function: str, rank: RankRuntime, state: ShmemState, nbytes: int
 
 def _free(function: str, ptr: int) -> None:
     rank, state = initialized(function)
+    if not isinstance(ptr, torch.Tensor):
+        _check_integer(function, "ptr", ptr)
     address = rank.device_address(ptr)
     if address is None or address not in state.pieces:
         raise UsageError(f"{function} on rank {rank.rank}: {_why_not(state, ptr if address is None else address)}")

@@ -247,6 +247,39 @@ class TestRules:
             ash.aclshmem_init(ash.InitAttr())
 
 
+class TestArguments:
+    """Of another type than the function takes: its name, the rank, the argument, what was given and what is taken."""
+
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [
+            (lambda: ash.aclshmem_create_tensor("abc"), "aclshmem_create_tensor on rank 0: shape is 'abc'"),
+            (lambda: ash.aclshmem_create_tensor((1.5,)), "aclshmem_create_tensor on rank 0: shape is (1.5,)"),
+            (lambda: ash.aclshmem_create_tensor((-1, -3)), "shape is (-1, -3), expected sizes of at least 0"),
+            (lambda: ash.aclshmem_create_tensor((4,), dtype="float32"), "dtype is 'float32', expected a torch dtype"),
+            (lambda: ash.aclshmem_calloc(-2, -4), "aclshmem_calloc on rank 0: nmemb is -2, expected 1 or more"),
+            (lambda: ash.aclshmem_align("a", 4), "aclshmem_align on rank 0: alignment is 'a', expected an int"),
+            (lambda: ash.aclshmem_free("x"), "aclshmem_free on rank 0: ptr is 'x', expected an int"),
+            (lambda: ash.aclshmem_free_tensor(None), "aclshmem_free_tensor on rank 0: tensor is None"),
+            (lambda: ash.aclshmem_ptr(None, 1), "aclshmem_ptr on rank 0: ptr is None, expected an int"),
+            (lambda: ash.aclshmem_ptr(16, 1.0), "aclshmem_ptr on rank 0: peer is 1.0, expected an int"),
+        ],
+    )
+    def test_of_another_type(self, call, text):
+        def host(rt):
+            init(rt)
+            call()
+
+        assert text in refused(host)
+
+    @pytest.mark.parametrize(("name", "value"), [("shm_init_timeout", "x"), ("data_op_engine_type", None)])
+    def test_options_of_another_type(self, name, value):
+        options = ash.OptionalAttr()
+        setattr(options, name, value)
+        text = f"InitAttr.option_attr.{name} is {value!r}, expected"
+        assert text in refused(lambda rt: init(rt, option_attr=options))
+
+
 class TestCollective:
     def test_different_sizes_name_ranks_and_lines(self):
         def host(rt):
