@@ -45,7 +45,7 @@ class Bench:
         self.log = FindingLog()
         self.detector = Detector(self.log.add)
         self.space = SlotSpace()
-        self.buffer = SimpleNamespace(rank=1, lo=65536, hi=65536 + 8192, name="symm_x", symmetric=True)
+        self.buffer = SimpleNamespace(rank=1, lo=65536, hi=65536 + 8192, name="symm", symmetric=True)
         self.producer = self.agent(Who(0, 1, 2))
         self.consumer = self.agent(Who(1, 1, 0))
         self.host = self.agent(Who(1, role="stream"))
@@ -183,6 +183,7 @@ SAMPLE = {
     "programs": 32,
     "rank": 1,
     "reason": "rank 1 program 0 returned at kernels/push.py:40",
+    "rounds": 1000,
     "second": "load",
     "slots": 4,
     "tensor": "signal",

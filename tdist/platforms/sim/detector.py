@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tdist.findings.model import Finding
 from tdist.platforms.sim import race_report
 from tdist.platforms.sim.clocks import AgentClocks, Clock, floor_of
-from tdist.platforms.sim.race_report import Access, Conflict, Who
+from tdist.platforms.sim.race_report import Access, Conflict, ReaderFacts, Who
 from tdist.platforms.sim.regions import RegionIndex, Runs, Shape, box_of, runs_of
 
 _PRUNE_FROM_RECORDS: Final = 4096
@@ -152,6 +152,7 @@ class Detector:
         self._shadows: dict[int, Shadow] = {}
         self._met: dict[tuple, tuple[Finding, Any, Any]] = {}
         self._clocks: dict[int, AgentClocks] = {}
+        self.facts: Callable[[Who, int], ReaderFacts] | None = None  # of the agent (who, slot) that loads
         self._races_met = 0
         self._prune_at = _PRUNE_FROM_RECORDS
 
@@ -402,8 +403,12 @@ class Detector:
     def drop(self, al: AllocationLike) -> None:
         """Forget an allocation that was freed; its addresses may be given out again."""
         shadow = self._shadows.pop(al.lo, None)
-        if shadow is not None:
-            self._forget(shadow)
+        if shadow is None:
+            return
+        self._forget(shadow)
+        for record in shadow.records.values():  # out of its cycles, so that its memory is there again at once
+            record.ov = record.ow = ()
+        shadow.records.clear()
 
     def _forget(self, shadow: Shadow) -> None:
         for key in (*shadow.records, *shadow.keys):
@@ -489,7 +494,7 @@ class Detector:
         key = (id(first.site), id(second.site), conflict.in_seed, first.writes, second.writes, conflict.own, where)
         met = self._met.get(key)
         if met is None:
-            finding = race_report.finding_of(conflict, self._clocks.get(first.entry))
+            finding = race_report.finding_of(conflict, self._clocks.get(first.entry), self.facts)
             met = self._met[key] = (finding, first.site, second.site)
         self._sink(met[0])
 

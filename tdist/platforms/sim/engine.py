@@ -9,6 +9,7 @@ Source: docs/architecture.md, seam 5; ordering.md; design.md §4.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.hosts import Collective, Done, Free, Host, HostRequests, Malloc, Read, Request, Synchronize
 from tdist.platforms.sim.lines import LineGuard
 from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, null_allocation
+from tdist.platforms.sim.race_facts import facts_of
 from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
 from tdist.platforms.sim.streams import HostSite, Kernel, Launch, Span, Stream, Unregister, Write
 from tdist.platforms.sim.words import SyncWords
@@ -110,6 +112,8 @@ class Engine:
         self._leave = False
         self._double_seen: set[Any] = set()
         self._reported: dict[int, Kernel] = {}
+        if self.detector is not None:
+            self.detector.facts = functools.partial(facts_of, self)
         weakref.finalize(self, self.memory.close)
 
     @property

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tdist.findings import Finding, Party, Severity, make
 from tdist.platforms.sim.clocks import AgentClocks
 from tdist.platforms.sim.memory import LINE_BYTES, AddressSpace, Allocation
+from tdist.platforms.sim.race_report import tensor_name
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.detector import Detector
@@ -140,8 +141,8 @@ class LineGuard:
         return span.near
 
     def _report(self, word: Word, record: Record, who: Any, site: Any, span: GuardedSpan, first_plain: bool) -> None:
-        signal = _party(record.who, record.site, word.al.label, f"element {word.index} (byte {word.off})")
-        plain = _party(who, site, span.al.label, "other bytes of its 64-byte line")
+        signal = _party(record.who, record.site, word.title, f"element {word.index} (byte {word.off})")
+        plain = _party(who, site, tensor_name(span.al, getattr(site, "arg", None)), "other bytes of its 64-byte line")
         self.report(
             make(
                 "line-sharing",
@@ -149,7 +150,7 @@ class LineGuard:
                 severity=Severity.ERROR,
                 expected=f"no other write in the 64-byte line of {word.place()}",
                 got="an unordered write to other bytes of the line, which the signal's write-back can undo",
-                tensor=word.al.label,
+                tensor=word.title,
                 profile="seed",
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,49 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """A wait or atomic that returned and ordered nothing: why, where, and the rank that last signalled the word.
+
+    `reason` is `"relaxed"`, `"scope"` (it does not reach other ranks) or `"stale"` (no signal gave the word its value;
+    `rank` is then -1).
+    """
+
+    reason: str
+    site: Any
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderFacts:
+    """What is known of the agent that loads, beside its clocks.
+
+    `lost` are positions of waits that the compiler deleted from its kernel; `start` is what it knew at launch start.
+    """
+
+    lost: tuple[Any, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    start: Any = None
+
+    def acquired(self, clock: Clock, entry: int) -> bool:
+        """Whether `clock` knows a release of `entry` that it did not know at launch start."""
+        before = 0 if self.start is None or entry >= len(self.start.vec) else int(self.start.vec[entry])
+        return _entry(clock, entry) > before
+
+
+NOTHING_KNOWN = ReaderFacts()
+
+
+def tensor_name(al: Any, arg: str | None) -> str:
+    """What messages call memory: the kernel argument, and the name of the allocation where it is another word."""
+    name = al.name
+    if not arg:
+        return name or getattr(al, "label", None) or "unnamed memory"
+    if not name or name in (arg, arg.removesuffix("_ptr")):
+        return arg
+    return f"{arg} (allocated as `{name}`)"
+
+
+@dataclass(frozen=True, slots=True)
 class _Edge:
     """The missing edge in words. An empty `cure` takes the kind's."""
 
@@ -79,9 +123,17 @@ class _Edge:
     cure: str | None = None
 
 
-def finding_of(conflict: Conflict, releaser: AgentClocks | None) -> Finding:
-    """The finding for a conflict. `releaser` are the live clocks of the slot that made the first access, if any."""
-    edge = _missing_edge(conflict, releaser)
+def finding_of(
+    conflict: Conflict, releaser: AgentClocks | None, facts: Callable[[Who, int], ReaderFacts] | None = None
+) -> Finding:
+    """The finding for a conflict.
+
+    Args:
+        conflict: what was met.
+        releaser: the live clocks of the slot that made the first access, if any.
+        facts: what is known of an agent (who, slot) that loads; asked for conflicts of a load and a store only.
+    """
+    edge = _missing_edge(conflict, releaser, _reader_facts(conflict, facts))
     first, second = conflict.first, conflict.second
     start, end = common(first.shape, second.shape)
     tensor = _tensor(conflict)
@@ -104,12 +156,20 @@ def finding_of(conflict: Conflict, releaser: AgentClocks | None) -> Finding:
     )
 
 
+def _reader_facts(conflict: Conflict, facts: Callable[[Who, int], ReaderFacts] | None) -> ReaderFacts:
+    first, second = conflict.first, conflict.second
+    reader = second if first.writes else first
+    if facts is None or reader.writes or reader.who.program is None or not conflict.in_seed:
+        return NOTHING_KNOWN
+    return facts(reader.who, reader.entry // 2)
+
+
 def _name(access: Access) -> str:
     return getattr(access.site, "op", None) or ("store" if access.writes else "load")
 
 
 def _tensor(conflict: Conflict) -> str:
-    return conflict.allocation.name or _argument(conflict.second) or _argument(conflict.first) or "unnamed memory"
+    return tensor_name(conflict.allocation, _argument(conflict.second) or _argument(conflict.first))
 
 
 def _argument(access: Access) -> str | None:
@@ -127,7 +187,7 @@ def _party(conflict: Conflict, access: Access, start: int, end: int) -> Party:
         line=getattr(site, "line", None),
         op=_name(access),
         note="" if who.program is not None else str(who),
-        tensor=_argument(access) or al.name,
+        tensor=tensor_name(al, _argument(access)) if _argument(access) else _tensor(conflict),
         where=f"{_range(site, start - al.lo, end - al.lo)} in rank {al.rank}'s memory",
     )
 
@@ -142,11 +202,11 @@ def _range(site: Any, start: int, end: int) -> str:
     return f"element {first} ({text})" if first == last else f"elements {first}…{last} ({text})"
 
 
-def _missing_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
+def _missing_edge(conflict: Conflict, releaser: AgentClocks | None, facts: ReaderFacts) -> _Edge:
     if conflict.own:
         return _hidden_alias(conflict)
     if conflict.in_seed:
-        return _seed_edge(conflict, releaser)
+        return _seed_edge(conflict, releaser, facts)
     return _ascend_edge(conflict, releaser)
 
 
@@ -158,7 +218,7 @@ def _hidden_alias(conflict: Conflict) -> _Edge:
     return _Edge("hazard.hidden-alias", why, "no fence, quiet, barrier or draining signal between the two")
 
 
-def _seed_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
+def _seed_edge(conflict: Conflict, releaser: AgentClocks | None, facts: ReaderFacts) -> _Edge:
     first, second = conflict.first, conflict.second
     seen = _entry(conflict.seed, first.entry)
     got = _last_seen(first, releaser, seen)
@@ -166,11 +226,105 @@ def _seed_edge(conflict: Conflict, releaser: AgentClocks | None) -> _Edge:
         return _host_edge(first, second, got)
     if first.word or second.word:
         return _word_edge(first, second, got)
-    if not second.writes and _covers(conflict.clocks.W, first.entry, first.stamp):
+    released = releaser is None or releaser.counter > first.stamp
+    if not second.writes:
+        return _load_edge(conflict, facts, released, got)
+    if not first.writes:
+        return _reuse_edge(conflict, releaser, facts, got)
+    return _not_acquired(first, second, got) if released else _not_released(first, second, seen, got)
+
+
+def _load_edge(conflict: Conflict, facts: ReaderFacts, released: bool, got: str) -> _Edge:
+    """A load after a store: what the reader did comes first, since the writer may only not have got further yet."""
+    first, second = conflict.first, conflict.second
+    if _covers(conflict.clocks.W, first.entry, first.stamp):
         return _no_token(conflict)
-    if releaser is not None and releaser.counter <= first.stamp:
-        return _not_released(first, second, seen, got)
-    return _not_acquired(first, second, got)
+    if facts.lost or not facts.acquired(conflict.clocks.W, first.entry):
+        why, cure = _no_wait(second, first, facts)
+        return _Edge("race", why, got, cure)
+    if released:
+        return _not_acquired(first, second, got)
+    why = f"what {second.who} acquired from {first.who} was released before the {_name(first)}"
+    cure = (
+        f"put the notify after the {_name(first)}; where one follows it already, wait for that one before the "
+        f"{_name(second)}"
+    )
+    return _Edge("race", why, got, cure)
+
+
+def _reuse_edge(conflict: Conflict, releaser: AgentClocks | None, facts: ReaderFacts, got: str) -> _Edge:
+    """A store after a load: the buffer is used again too early, or the load comes too early."""
+    first, second = conflict.first, conflict.second
+    why = f"{second.who} has acquired no release that {first.who} made after its {_name(first)}"
+    credit = (
+        f"release after the {_name(first)} (credit signal or barrier) and wait for it before the {_name(second)}, "
+        "or use another buffer"
+    )
+    again = first.who.launch != second.who.launch
+    if again or releaser is None or (not facts.lost and facts.acquired(releaser.W, second.entry)):
+        return _Edge("race", why, got, credit)
+    no_wait, wait = _no_wait(first, second, facts)
+    return _Edge(
+        "race",
+        f"if this {_name(first)} is meant to see that {_name(second)}: {no_wait};\n"
+        f"if it is meant to see the value from before: {why}",
+        got,
+        f"to see that {_name(second)}: {wait};\nto see the value from before: {credit}",
+    )
+
+
+def _no_wait(reader: Access, writer: Access, facts: ReaderFacts) -> tuple[str, str]:
+    """Why no wait of the reader orders its load after the writer's store, and the cure."""
+    load, store = _name(reader), _name(writer)
+    missed = [m for m in facts.missed if m.rank == writer.who.rank]
+    consume = "ptr = dl.consume_token(ptr, token)"
+    if missed:
+        return _MISSED[missed[0].reason](missed[0].site, load)
+    if facts.lost:
+        at = " and ".join(map(str, _nearest(facts.lost, reader.site)))
+        why = f"no wait of {reader.who} comes before this {load} (the wait at {at} was deleted: its token is not used)"
+        return why, f"consume the token of that wait on the pointer of this {load}: {consume}"
+    stale = next((m for m in facts.missed if m.reason == "stale"), None)
+    if stale is not None:
+        return _stale(stale.site, load)
+    why = f"no wait of {reader.who} for a signal of {writer.who} comes before this {load}"
+    return why, f"wait for the signal that follows the {store}, and consume its token before the {load}: {consume}"
+
+
+def _relaxed(site: Any, load: str) -> tuple[str, str]:
+    return f"the wait at {site} is not an acquire: it returns and orders nothing", (
+        f'give the wait at {site} the semantic "acquire" and consume its token before the {load}'
+    )
+
+
+def _narrow_scope(site: Any, load: str) -> tuple[str, str]:
+    what = getattr(site, "op", "atomic")
+    return f'the {what} at {site} has the scope "gpu" or "cta": an edge from another rank needs "sys"', (
+        f"wait with dl.wait and consume its token before the {load}; on Ascend no scope of tl.atomic_* reaches another "
+        "rank"
+    )
+
+
+def _stale(site: Any, load: str) -> tuple[str, str]:
+    return f"the wait at {site} returned on a value that no signal had written: it orders nothing", (
+        f"wait for a value that only the signal of this round writes (an epoch), before the {load}"
+    )
+
+
+_MISSED: dict[str, Callable[[Any, str], tuple[str, str]]] = {
+    "relaxed": _relaxed,
+    "scope": _narrow_scope,
+    "stale": _stale,
+}
+
+
+def _nearest(lost: tuple[Any, ...], site: Any) -> tuple[Any, ...]:
+    """The last lost wait above the load, if they are in one file; all of them otherwise, in order."""
+    file, line = getattr(site, "file", None), getattr(site, "line", 0)
+    above = [at for at in lost if at.file == file and at.line <= line]
+    if above:
+        return (max(above, key=lambda at: at.line),)
+    return tuple(dict.fromkeys(lost))[:2]
 
 
 def _host_edge(first: Access, second: Access, got: str) -> _Edge:
@@ -210,10 +364,6 @@ def _no_token(conflict: Conflict) -> _Edge:
 
 
 def _not_released(first: Access, second: Access, seen: int, got: str) -> _Edge:
-    if not first.writes:
-        why = f"{first.who} has not told anyone so far that its {_name(first)} is over: {second.who} cannot know"
-        cure = f"release after the {_name(first)} (credit signal or barrier) and wait for it before the {_name(second)}"
-        return _Edge("race", why, got, cure)
     why = f"{first.who} has released nothing since its {_name(first)} so far: no wait of {second.who} can order it"
     if seen > 0:
         why = f"what {second.who} acquired was released before the {_name(first)}, and nothing was released since"
@@ -223,10 +373,7 @@ def _not_released(first: Access, second: Access, seen: int, got: str) -> _Edge:
 
 def _not_acquired(first: Access, second: Access, got: str) -> _Edge:
     why = f"{second.who} has acquired no release that {first.who} made after its {_name(first)}"
-    if first.writes:
-        cure = f"wait for the signal that follows the {_name(first)}, and consume its token, before the {_name(second)}"
-    else:
-        cure = f"wait for a signal or barrier that follows the {_name(first)} before the buffer is reused"
+    cure = f"wait for the signal that follows the {_name(first)}, and consume its token, before the {_name(second)}"
     return _Edge("race", why, got, cure)
 
 

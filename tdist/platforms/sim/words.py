@@ -21,6 +21,7 @@ from tdist.findings import Party, Severity, make
 from tdist.platforms.sim.atomics import read_modify_write, wrap
 from tdist.platforms.sim.clocks import AgentClocks, Clock, WordClock, join_words
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
+from tdist.platforms.sim.race_report import Missed, tensor_name
 
 if TYPE_CHECKING:
     from tdist.findings import Finding
@@ -79,12 +80,13 @@ class Word:
         "scoped",
         "sets",
         "signal",
+        "title",
         "value",
         "waiters",
         "width",
     )
 
-    def __init__(self, al: Allocation, off: int, width: int) -> None:
+    def __init__(self, al: Allocation, off: int, width: int, title: str | None = None) -> None:
         self.al = al
         self.off = off
         self.width = width
@@ -104,6 +106,7 @@ class Word:
         self.waiters: list[Waiter] = []
         self.last: tuple[Who, Site, int] | None = None
         self.signal = False
+        self.title = al.label if title is None else title
         self.line: dict[int, Word] = {}
         self.guards: list[GuardedSpan] | None = None
 
@@ -121,7 +124,7 @@ class Word:
         line, within = divmod(self.address, LINE_BYTES)
         first = self.al.lo // LINE_BYTES
         return (
-            f"element {self.index} (byte {self.off}) of {self.al.label} on rank {self.al.rank}, "
+            f"element {self.index} (byte {self.off}) of {self.title} on rank {self.al.rank}, "
             f"64-byte line {line - first}, byte {within} in it"
         )
 
@@ -201,7 +204,7 @@ def knows(clocks: AgentClocks, record: Record) -> bool:
 def word_party(who: Who, site: Site, word: Word, note: str = "") -> Party:
     """The side that did `site` to `word`."""
     where = f"element {word.index} (byte {word.off}) on rank {word.al.rank}"
-    return Party(who.rank, who.launch, who.program, who.core, site.file, site.line, site.op, word.al.label, where, note)
+    return Party(who.rank, who.launch, who.program, who.core, site.file, site.line, site.op, word.title, where, note)
 
 
 class SyncWords:
@@ -230,6 +233,7 @@ class SyncWords:
         self.drained = drained
         self.lines: dict[int, dict[int, Word]] = {}
         self.changes = 0
+        self.missed: dict[int, dict[tuple[Site, int], tuple[int, Missed]]] = {}
         self._noted: set[tuple[int, int]] = set()
 
     def at(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
@@ -299,7 +303,12 @@ class SyncWords:
                 word.observed[clocks.slot] = Record(clocks.slot, clocks.counter, ag.who, site, want)
                 ag.access_word(al, word.off, width, False, clocks.W, site)
                 if acquires:
-                    clocks.acquire(word.held if word.held_local is None else word.waitable(ag.rank))
+                    held = word.held if word.held_local is None else word.waitable(ag.rank)
+                    if held is None:
+                        self._note_missed("stale", ag, clocks, word, site)
+                    clocks.acquire(held)
+                else:
+                    self._note_missed("relaxed", ag, clocks, word, site)
         token = None if clocks is None else (clocks.W if acquires else clocks.snapshot())
         ag.at_wait = True
         yield
@@ -405,6 +414,8 @@ class SyncWords:
         everywhere = scope == "sys"
         if scope != "cta" and sem in ACQUIRES:
             seen = word.readable(ag.rank, everywhere)
+            if seen is None and word.clock is not None:
+                self._note_missed("scope", ag, clocks, word, site)
             clocks.acquire(seen.only_seed() if seen is not None else None)
         if changes and conditional:
             self._check_write(clocks, word, record, is_set=False)
@@ -434,6 +445,11 @@ class SyncWords:
         word.lock = (ag.rank, ag.launch_id, join_words(before, released.only_ascend()), record)
 
     # ---------------------------------------------------------------- findings
+
+    def _note_missed(self, reason: str, ag: Agent, clocks: AgentClocks, word: Word, site: Site) -> None:
+        """Keep for the texts of races that something which looks like a wait ordered nothing."""
+        rank = -1 if word.last is None or reason == "stale" else word.last[0].rank
+        self.missed.setdefault(clocks.slot, {})[site, rank] = (ag.launch_id, Missed(reason, site, rank))
 
     def _check_write(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
         """Concurrent SET, overshoot and line sharing; then the write takes its place among the word's records."""
@@ -495,7 +511,7 @@ class SyncWords:
 
     def _concurrent_set(self, word: Word, first: Record, second: Record) -> None:
         parties = [word_party(r.who, r.site, word, f"wrote {r.value}") for r in (first, second)]
-        self.report(make("concurrent-set", parties, tensor=word.al.label, profile="seed", word=word.place()))
+        self.report(make("concurrent-set", parties, tensor=word.title, profile="seed", word=word.place()))
 
     def _overshoot(self, word: Word, seen: Record, record: Record) -> None:
         parties = [
@@ -508,7 +524,7 @@ class SyncWords:
                 parties,
                 expected=f"{word.place()} stays {seen.value} until the wait has seen it",
                 got=f"a write that leaves {record.value} there may come first; the wait would never end",
-                tensor=word.al.label,
+                tensor=word.title,
                 profile="seed",
             )
         )
@@ -523,14 +539,14 @@ class SyncWords:
                 severity=severity,
                 expected="signals of different writers at least 64 bytes apart",
                 got=f"{apart_bytes} bytes apart, in one 64-byte line",
-                tensor=second.al.label,
+                tensor=second.title,
                 profile="seed",
             )
         )
 
     def _lock_across_ranks(self, word: Word, first: Record, second: Record) -> None:
         parties = [word_party(r.who, r.site, word, "its result is used") for r in (first, second)]
-        self.report(make("hazard.atomic-lock", parties, tensor=word.al.label, word=word.place()))
+        self.report(make("hazard.atomic-lock", parties, tensor=word.title, word=word.place()))
 
     def _new(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
         for near, other in list(al.sync.items()):
@@ -538,7 +554,7 @@ class SyncWords:
                 if other.in_use:
                     self._width_mismatch(ag, other, off, width, site)
                 self._drop_word(other)
-        word = al.sync[off] = Word(al, off, width)
+        word = al.sync[off] = Word(al, off, width, tensor_name(al, site.arg))
         word.line = self.lines.setdefault(word.address // LINE_BYTES, {})
         word.line[word.address] = word
         return word
@@ -547,7 +563,7 @@ class SyncWords:
         """Ends the run: what the narrower word then holds is nobody's meaning."""
         who = ag.who
         where = f"bytes {off}…{off + width - 1} on rank {other.al.rank}"
-        label = other.al.label
+        label = other.title
         parties = [Party(who.rank, who.launch, who.program, who.core, site.file, site.line, site.op, label, where)]
         if other.last is not None:
             parties.insert(0, word_party(other.last[0], other.last[1], other))
