@@ -6,6 +6,7 @@ from xdsl.context import Context
 from xdsl.dialects import builtin, cf, math, scf, ub
 from xdsl.ir import Dialect
 
+from tdist.ir.annotation import Annotation
 from tdist.ir.arith import Arith
 from tdist.ir.distributed import Distributed
 from tdist.ir.foreign import Gpu, Llvm
@@ -22,9 +23,17 @@ DIALECTS: tuple[Dialect, ...] = (
     Tt,
     Distributed,
     Hivm,
+    Annotation,
     Gpu,
     Llvm,
 )
+
+
+def _tensor() -> Dialect:
+    """Tensor dialect, for destinations of lowered calls; most contexts never load it."""
+    from xdsl.dialects.tensor import Tensor
+
+    return Tensor
 
 
 def make_context(*, allow_unregistered: bool = False) -> Context:
@@ -32,4 +41,5 @@ def make_context(*, allow_unregistered: bool = False) -> Context:
     context = Context(allow_unregistered=allow_unregistered)
     for dialect in DIALECTS:
         context.load_dialect(dialect)
+    context.register_dialect("tensor", _tensor)
     return context

@@ -50,6 +50,7 @@ _PURE = {f"tt.{name}" for name in _PURE_TT.split()} | {
     "distributed.get_rank",
     "distributed.get_num_ranks",
     "hivm.hir.get_sub_block_idx",
+    "tensor.empty",
 }
 _PURE_DIALECTS = ("arith.", "math.")
 _RECURSIVE = {"builtin.module", "tt.func", "scf.for", "scf.if", "scf.while", "tt.reduce", "tt.scan"}
@@ -68,6 +69,10 @@ def _by_pure(op: Operation) -> Effects:
     return Effects.NONE if _is_set(op, "pure") else Effects.BOTH
 
 
+def _by_no_side_effect(op: Operation) -> Effects:
+    return Effects.NONE if "no_side_effect" in op.properties else Effects.BOTH
+
+
 _SPECIAL: dict[str, Effects | Callable[[Operation], Effects]] = {
     "tt.load": _load,
     "tt.store": Effects.WRITE,
@@ -80,6 +85,7 @@ _SPECIAL: dict[str, Effects | Callable[[Operation], Effects]] = {
     "distributed.symm_at": Effects.READ,
     "distributed.notify": Effects.BOTH,
     "distributed.extern_call": _by_pure,
+    "hivm.hir.custom": _by_no_side_effect,
     "llvm.intr.assume": Effects.WRITE,
 }
 
