@@ -174,7 +174,8 @@ def _shared(storage: torch.UntypedStorage) -> Iterator[int]:
         EnvironmentUnfit: /dev/shm, which a torch that cannot swap storages needs, has no room for it.
     """
     is_users = storage.is_shared() and not str(storage.filename).startswith(_DESCRIPTORS)
-    if is_users or not hasattr(storage, "_swap_data_ptr_"):
+    swap: Any = getattr(storage, "_swap_data_ptr_", None)
+    if is_users or swap is None:
         _check_shm(storage)
         yield storage._share_fd_cpu_()[0]  # the storage keeps it
         return
@@ -183,7 +184,7 @@ def _shared(storage: torch.UntypedStorage) -> Iterator[int]:
         os.ftruncate(fd, storage.nbytes())
         moved = torch.UntypedStorage.from_file(f"{_DESCRIPTORS}{fd}", True, storage.nbytes())
         moved.copy_(storage)
-        storage._swap_data_ptr_(moved)
+        swap(moved)
         yield fd
     finally:
         os.close(fd)
