@@ -105,7 +105,7 @@ _TABLE: Final = (
         "deadlock: {waiting} of {agents} agents wait and nothing can wake them",
         "Every agent is blocked or ended, no transfer is under way, every rank is quiescent.",
         "no agent that can still run writes what is waited for",
-        "compare the value, slot and rank of each wait below with the notify that was meant for it",
+        "compare the value, slot and rank of each wait above with the notify that was meant for it",
     ),
     Kind(
         "endless-loop",
@@ -128,8 +128,8 @@ _TABLE: Final = (
         _ERROR,
         "out of bounds: {op} of {tensor} outside its allocation",
         "An access touches bytes outside the allocation that its pointer came from.",
-        "no mask turns the lanes outside off",
-        "mask the access with the bound of that axis",
+        "the address lies outside the allocation that its pointer came from",
+        "check the index against the size of the tensor",
     ),
     Kind(
         "pointer-misuse",
@@ -177,7 +177,7 @@ _TABLE: Final = (
         "overshoot: a later write to {tensor} can pass the value that a wait needs",
         "A wait compares for equality at each poll; a write that is not ordered after the poll can step over it.",
         "the write is not ordered after the wait that needs the earlier value",
-        "let the waiter release (credit or barrier) before the word is written again, or wait with >=",
+        "let the waiter release (credit or barrier) before the word is written again",
     ),
     Kind(
         "short-signal",
@@ -200,8 +200,9 @@ _TABLE: Final = (
         _ERROR,
         "uninitialised use: {tensor} depends on memory that nobody wrote",
         "Two runs that differ only in the poison of fresh memory and masked-off lanes gave different outputs.",
-        "a value that was never written reaches an output, an address, a branch or a mask",
-        "initialise the memory, or give the masked load `other=`",
+        "a value that was not written before it was read reaches an output, an address, a branch or a mask",
+        "write the memory before it is read, and order the write before the read; where a mask turned the lane off, give "
+        "that load `other=`",
     ),
     Kind(
         "grid-too-large",
@@ -237,9 +238,10 @@ _TABLE: Final = (
     ),
     Kind(
         "double-effect",
-        _NOTE,
-        "double effect: {op} takes effect on both vector cores as compiled",
-        "An effect that is not idempotent runs once per core when it stands outside a sub_vec_id() gate.",
+        _HAZARD,
+        "double effect: {op} takes effect {where} as compiled",
+        "An effect that is not idempotent (atomic, signal ADD) is made once per core: by both vector cores where it stands "
+        "outside a sub_vec_id() gate, by the cube core and the vector cores in a kernel with tl.dot.",
         "{reason}",
         "guard it with `if sub_vec_id() == 0:`",
     ),

@@ -188,6 +188,7 @@ SAMPLE = {
     "slots": 4,
     "tensor": "signal",
     "waiting": 8,
+    "where": "on both vector cores",
     "what": "the size of allocation 3",
     "width_bits": 64,
     "word_bits": 32,

@@ -351,7 +351,9 @@ class Agent:
         return self._carried[0] if self._carried is not None else None
 
     def _note_read(self, al: Allocation, off: int, value: int) -> None:
-        self._reads[al.lo + off] = (al.sync[off], value)
+        word = al.sync[off]
+        word.polled = True
+        self._reads[al.lo + off] = (word, value)
 
     def _block_until_change(self, reads: tuple[tuple[Word, int], ...], site: Site) -> None:
         self.blocked = AtPoll(reads, site, self.engine.progress)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tdist.platforms.sim.streams import Launch
 
 _PARTIES_SHOWN: Final = 8
+_LINES_SHOWN: Final = 4
+_STRAYS_SHOWN: Final = 2
 _SIGNALS: Final = frozenset({"notify", "put_scalar", "int_p", "atomic", "signal_op", "store"})
 
 Node = tuple[int, str]
@@ -172,30 +174,34 @@ def got_of(ag: Agent) -> str:
 
 def why_blocked(ag: Agent) -> str:
     """One line on what a blocked agent needs."""
-    if isinstance(ag.blocked, AtBarrier):
-        return f"waits at {NAMES[ag.blocked.kind]} number {ag.blocked.round}"
-    if ag.blocked is None:
+    at = ag.blocked
+    if isinstance(at, AtBarrier):
+        return f"waits at {NAMES[at.kind]} number {at.round}"
+    if at is None:
         return "can run"
-    expected = expected_of(ag)
-    return f"waits for {expected}; it is {got_of(ag)}" if got_of(ag) else f"waits for {expected}"
+    if isinstance(at, AtWait):
+        return f"waits for {at.want}; it is {got_of(ag)}"
+    got = got_of(ag)
+    return f"waits for {expected_of(ag)}" + (f"; it is {got}" if got else "")
 
 
 def _last_write(word: Word) -> str:
     if word.last is None:
         return "no signal has written it"
     who, site, value = word.last
-    return f"last written ({value}) by {who} at {site}"
+    said = "" if value == word.mem[word.index] else f" ({value})"
+    return f"last written{said} by {who} at {site}"
 
 
 def _wait_party(engine: Engine, ag: Agent) -> Party:
     at = ag.blocked
     word = at.word if isinstance(at, AtWait) else at.reads[0][0] if isinstance(at, AtPoll) and at.reads else None
-    notes = [why_blocked(ag)]
-    if word is not None:
-        notes += [*_slot_arithmetic(ag), *_other_slots(word), *_could_write(engine, word)]
-    tensor = word.al.label if word is not None else None
-    where = f"element {word.index} (byte {word.off}) on rank {word.al.rank}" if word is not None else ""
-    return ag.party(site_of(ag), tensor, where, "\n".join(notes))
+    if word is None:
+        return ag.party(site_of(ag), note=why_blocked(ag))
+    notes = [why_blocked(ag), *_slot_arithmetic(ag)]
+    if word.last is None:
+        notes += [*_strays(ag, word), *_could_write(engine, word)]
+    return ag.party(site_of(ag), word.title, word.spot(), "\n".join(notes[:_LINES_SHOWN]))
 
 
 def _slot_arithmetic(ag: Agent) -> list[str]:
@@ -221,29 +227,55 @@ def _holds(al: Allocation, off: int, width: int, want: int, what: str) -> list[s
     return [f"element {off // width} holds {want}: that is {what}, but slots are {stride_elems} elements apart"]
 
 
-def _other_slots(word: Word) -> list[str]:
-    """Signals that went to other words of the same tensor."""
-    written = [w for w in word.al.sync.values() if w is not word and w.last is not None]
-    written.sort(key=lambda w: abs(w.off - word.off))
+def _strays(ag: Agent, word: Word) -> list[str]:
+    """Signals to words of the same tensor that nobody has polled, with the value that is waited for here."""
+    at = ag.blocked
+    strays = [
+        w
+        for w in word.al.sync.values()
+        if w is not word and w.last is not None and not w.polled and (not isinstance(at, AtWait) or w.value == at.want)
+    ]
+    strays.sort(key=lambda w: abs(w.off - word.off))
     return [
-        f"element {w.index} ({abs(w.off - word.off)} bytes {'before' if w.off < word.off else 'after'}) "
-        f"was written instead: {w.last[2]} by {w.last[0]} at {w.last[1]}"
-        for w in written[:3]
+        f"element {w.index} ({abs(w.off - word.off)} bytes {'before' if w.off < word.off else 'after'}), for which "
+        f"nobody has waited, was written: {w.last[2]} by {w.last[0]} at {w.last[1]}"
+        for w in strays[:_STRAYS_SHOWN]
         if w.last is not None
     ]
 
 
 def _could_write(engine: Engine, word: Word) -> list[str]:
-    """Source operations of each rank's present or last launch that signal this tensor."""
-    notes = []
+    """Source operations of each rank's present or last launch that signal this tensor, and who has yet to make them."""
+    states: dict[Any, dict[str, list[int]]] = {}
     for stream in engine.streams:
         launch = stream.current or stream.last_launch
         if launch is None:
             continue
-        state = "is blocked" if stream.current is not None else "has ended without it"
-        for site in signal_sites(launch, word.al)[:2]:
-            notes.append(f"rank {launch.rank}, launch {launch.id}: {site.op} at {site} could write it, but {state}")
-    return notes[:_PARTIES_SHOWN]
+        for site in signal_sites(launch, word.al):
+            states.setdefault(site, {}).setdefault(_progress(launch, site, stream.current is None), []).append(
+                launch.rank
+            )
+    return [
+        f"{site.op} at {site} signals {word.title}: "
+        + "; ".join(f"{_ranks(ranks)} {said}" for said, ranks in by.items())
+        for site, by in list(states.items())[:_STRAYS_SHOWN]
+    ]
+
+
+def _progress(launch: Launch, site: Any, over: bool) -> str:
+    """Whether a launch may still come to `site`, by the lines at which its agents are blocked."""
+    if over:
+        return "at the end of the launch, which did not write it"
+    before = [at for ag in launch.agents.values() if (at := site_of(ag)) is not None and _above(at, site)]
+    return f"blocked before it, at {before[0]}" if before else "past that line"
+
+
+def _above(at: Any, site: Any) -> bool:
+    return at.file != site.file or at.line <= site.line
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} are"
 
 
 def signal_sites(launch: Launch, al: Allocation) -> list[Any]:
@@ -260,7 +292,7 @@ def _edge(engine: Engine, ag: Agent) -> dict[str, Any]:
     row: dict[str, Any] = {"rank": ag.rank, "program": ag.program, "core": ag.core, "at": str(site_of(ag))}
     if isinstance(at, AtWait):
         row |= {
-            "tensor": at.word.al.label,
+            "tensor": at.word.title,
             "on_rank": at.word.al.rank,
             "slot": at.slot,
             "byte": at.word.off,

@@ -95,7 +95,7 @@ class Engine:
         self.space = SlotSpace()
         self.detector = Detector(self.log.add) if config.detect else None
         self.guard = LineGuard(self.log.add, self.detector, self.memory) if self.detector is not None else None
-        self.words = SyncWords(self.log.add, self.wake, _raise, self.guard, config.drained)
+        self.words = SyncWords(self.log.add, self.wake, _raise, self.guard, config.drained, config.poison)
         self.barriers = Barriers(config.nranks, self.wake, self._participants, _raise, config.drained)
         self.scheduler = self._scheduler()
         self.hosts = [Host(rank, self._clocks("host", rank)) for rank in range(config.nranks)]
@@ -486,9 +486,14 @@ class Engine:
         kernel = ag.launch.kernel
         if kernel.has_dot and site.op == "notify" and site not in self._double_seen:
             self._double_seen.add(site)
-            reason = "in a kernel with tl.dot a signal can be emitted on the cube core and on the vector cores"
             cure = "signal with a SET, which may happen twice, or signal from a kernel without tl.dot"
-            self.log.add(make("double-effect", [ag.party(site, site.arg)], op="signal ADD", reason=reason, cure=cure))
+            self._double_effect(
+                ag,
+                site,
+                "on the cube core and the vector cores",
+                "in a kernel with tl.dot a signal can be emitted on the cube core and on the vector cores",
+                cure,
+            )
             return
         if (
             ag.core
@@ -499,7 +504,15 @@ class Engine:
             return
         self._double_seen.add(site)
         reason = "both vector cores of a program execute what does not depend on sub_vec_id()"
-        self.log.add(make("double-effect", [ag.party(site, site.arg)], op=site.op, reason=reason))
+        self._double_effect(ag, site, "on both vector cores", reason)
+
+    def _double_effect(self, ag: Agent, site: Any, where: str, reason: str, cure: str | None = None) -> None:
+        op = "signal ADD" if site.op == "notify" else site.op
+        once = "the effect made once by each program"
+        party = ag.party(site, site.arg)
+        self.log.add(
+            make("double-effect", [party], op=op, where=where, reason=reason, cure=cure, expected=once, got=f"made {where}")
+        )
 
     def check_canary(self, al: Allocation) -> None:
         """Report guard bytes that changed."""

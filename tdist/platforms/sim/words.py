@@ -59,12 +59,17 @@ class Waiter:
 
 
 class Word:
-    """One synchronisation word."""
+    """One synchronisation word.
+
+    `fresh`: nobody has initialised the memory; the SETs that came all the same, else None. `polled`: somebody has
+    waited for it or polled it.
+    """
 
     __slots__ = (
         "adds",
         "al",
         "clock",
+        "fresh",
         "guards",
         "held",
         "held_local",
@@ -77,6 +82,7 @@ class Word:
         "observed",
         "off",
         "origin",
+        "polled",
         "scoped",
         "sets",
         "signal",
@@ -106,6 +112,8 @@ class Word:
         self.waiters: list[Waiter] = []
         self.last: tuple[Who, Site, int] | None = None
         self.signal = False
+        self.polled = False
+        self.fresh: list[Record] | None = None
         self.title = al.label if title is None else title
         self.line: dict[int, Word] = {}
         self.guards: list[GuardedSpan] | None = None
@@ -121,12 +129,15 @@ class Word:
 
     def place(self) -> str:
         """Where it is, in the units that a reader counts in."""
+        return f"element {self.index} (byte {self.off}) of {self.title} on rank {self.al.rank}, {self._line()}"
+
+    def spot(self) -> str:
+        """The same for a party, which names the tensor itself."""
+        return f"element {self.index} (byte {self.off}) on rank {self.al.rank}, {self._line()}"
+
+    def _line(self) -> str:
         line, within = divmod(self.address, LINE_BYTES)
-        first = self.al.lo // LINE_BYTES
-        return (
-            f"element {self.index} (byte {self.off}) of {self.title} on rank {self.al.rank}, "
-            f"64-byte line {line - first}, byte {within} in it"
-        )
+        return f"64-byte line {line - self.al.lo // LINE_BYTES}, byte {within} in it"
 
     def refresh(self) -> int:
         """The value in memory; after a plain or host write in between the word releases nothing."""
@@ -139,7 +150,7 @@ class Word:
     def forget(self) -> None:
         """A plain or host write: nothing is released any more, to waits or atomics."""
         self.clock = self.held = self.local = self.held_local = None
-        self.lock = self.last = None
+        self.lock = self.last = self.fresh = None
         self.sets.clear()
         self.adds.clear()
         self.origin = -1
@@ -216,6 +227,7 @@ class SyncWords:
         stop: ends the run with a finding.
         guard: watches the lines that SETs write back; None without detection.
         drained: every release drains (the pipe ordering of barrier mode).
+        poison: the byte that fresh memory holds.
     """
 
     def __init__(
@@ -225,8 +237,10 @@ class SyncWords:
         stop: Callable[[Finding], NoReturn],
         guard: LineGuard | None,
         drained: bool = False,
+        poison: int = 0,
     ) -> None:
         self.guard = guard
+        self.poison = poison
         self.report = report
         self.wake = wake
         self.stop = stop
@@ -283,6 +297,8 @@ class SyncWords:
         after = wrap(before + value if add else value, width)
         if ag.clocks is not None:
             self._signal_clocks(ag, ag.clocks, word, after, add, site)
+        elif word.fresh is not None and not add:
+            word.fresh = None
         self._store(ag, word, after, site)
 
     def wait(
@@ -294,7 +310,9 @@ class SyncWords:
         acquires = semantic in ACQUIRES
         for slot in range(n):
             word = self.at(ag, al, off + LINE_BYTES * slot, width, site)
-            word.signal = True
+            word.signal = word.polled = True
+            if word.fresh is not None:
+                self._check_fresh(ag, word, site)
             while word.value != want:
                 ag.block_on(word, want, site, slot)
                 yield
@@ -318,6 +336,8 @@ class SyncWords:
     def volatile_load(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> int:
         """A load that does not race with synchronisation accesses and acquires nothing; has a Write effect."""
         word = self.at(ag, al, off, width, site)
+        if word.fresh is not None:
+            self._check_fresh(ag, word, site)
         if ag.clocks is not None:
             ag.access_word(al, off, width, False, ag.clocks.W, site)
             ag.clocks.effect()
@@ -339,6 +359,8 @@ class SyncWords:
     ) -> Any:
         """A scalar `tl.atomic_*`; gives the old value."""
         word = self.at(ag, al, off, width, site)
+        if word.fresh is not None and used:
+            self._check_fresh(ag, word, site)
         before = word.value
         old, after, writes = read_modify_write(before, op, value, width, kind)
         if ag.clocks is not None:
@@ -378,6 +400,8 @@ class SyncWords:
     def _signal_clocks(self, ag: Agent, clocks: AgentClocks, word: Word, after: int, add: bool, site: Site) -> None:
         record = Record(clocks.slot, clocks.counter, ag.who, site, after)
         self._check_write(clocks, word, record, is_set=not add)
+        if word.fresh is not None and not add:
+            word.fresh.append(record)
         if not add and self.guard is not None:
             self.guard.signalled(clocks, word, record)
         ag.access_word(word.al, word.off, word.width, True, None, site, True)
@@ -445,6 +469,30 @@ class SyncWords:
         word.lock = (ag.rank, ag.launch_id, join_words(before, released.only_ascend()), record)
 
     # ---------------------------------------------------------------- findings
+
+    def _check_fresh(self, ag: Agent, word: Word, site: Site) -> None:
+        """A poll of memory that holds what the allocator left there, or may have held it in another schedule."""
+        fresh = word.fresh or []
+        if ag.clocks is not None and any(knows(ag.clocks, record) for record in fresh):
+            return
+        word.fresh = None
+        got = "nobody has written it: it holds whatever the memory held before"
+        if fresh:
+            first = f"the {fresh[0].site.op} of {fresh[0].who} at {fresh[0].site}"
+            got = f"only {first} wrote it, and a poll may come before that: it reads whatever the memory held before"
+        self.report(
+            make(
+                "uninitialised",
+                [word_party(ag.who, site, word)],
+                expected=f"a write that is ordered before the {site.op}, to {word.place()}",
+                got=got,
+                why=f"the {site.op} compares a word that was never initialised: old contents may pass for the signal, "
+                "or hide it",
+                cure="zero the signal tensor before the launch: zero_(), synchronize, host barrier",
+                tensor=f"the {site.op} of {word.title}",
+                profile="seed",
+            )
+        )
 
     def _note_missed(self, reason: str, ag: Agent, clocks: AgentClocks, word: Word, site: Site) -> None:
         """Keep for the texts of races that something which looks like a wait ordered nothing."""
@@ -555,9 +603,16 @@ class SyncWords:
                     self._width_mismatch(ag, other, off, width, site)
                 self._drop_word(other)
         word = al.sync[off] = Word(al, off, width, tensor_name(al, site.arg))
+        if al.symmetric and self._is_poison(word):
+            word.fresh = []
         word.line = self.lines.setdefault(word.address // LINE_BYTES, {})
         word.line[word.address] = word
         return word
+
+    def _is_poison(self, word: Word) -> bool:
+        """Whether its bytes are those of fresh memory. Bytes of zeros or ones are no mark: users write them too."""
+        pattern = bytes([self.poison]) * word.width
+        return self.poison not in (0, 0xFF) and word.value == int.from_bytes(pattern, "little", signed=True)
 
     def _width_mismatch(self, ag: Agent, other: Word, off: int, width: int, site: Site) -> NoReturn:
         """Ends the run: what the narrower word then holds is nobody's meaning."""
