@@ -560,7 +560,7 @@ _CELL_BYTES: Final = 200
 
 def _size_bytes(record: Record) -> int:
     size = sys.getsizeof(record) + sys.getsizeof(record.shape) + _CELL_BYTES
-    size += sys.getsizeof(record.ov) + sys.getsizeof(record.ow)
+    size += sum(sys.getsizeof(others) for others in (record.ov, record.ow) if others)  # there is one empty tuple
     if isinstance(record.shape, Runs):
         size += 2 * (record.shape.starts.nbytes + record.shape.ends.nbytes)
     for table in (record.rd, record.aw):
