@@ -34,6 +34,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     TensorType,
     UnitAttr,
+    UnregisteredOp,
     i32,
     i64,
 )
@@ -123,7 +124,7 @@ class _Cores:
     @classmethod
     def of(cls, ops: Sequence[Operation]) -> _Cores:
         symbols = [op.symbol.data for op in ops if isinstance(op, dist.ExternCallOp)]
-        has_dot = any(op.name in _DOTS for op in ops)
+        has_dot = any(_full_name(op) in _DOTS for op in ops)
         on_both = any(core_type_of_symbol(symbol) is hivm.TCoreType.CUBE_AND_VECTOR for symbol in symbols)
         meets = any(symbol.startswith(_MEETINGS) for symbol in symbols)
         asks = any(isinstance(op, hivm.GetSubBlockIdxOp) for op in ops)
@@ -136,6 +137,10 @@ class _Cores:
         if self.has_dot or (self.has_barrier_on_both and has_result):
             return hivm.TCoreType.CUBE_AND_VECTOR
         return hivm.TCoreType.VECTOR
+
+
+def _full_name(op: Operation) -> str:
+    return op.op_name.data if isinstance(op, UnregisteredOp) else op.name
 
 
 # ---- the call -------------------------------------------------------------------------------------------------------
