@@ -104,7 +104,7 @@ def place(ag: Any, al: Any, address: int, spec: Spec, shape: tuple[int, ...], st
         else:
             most += (extent - 1) * stride
     if least < 0 or most + size > al.hi - al.lo:
-        _report_box(ag, al, start, spec, extents, strides, low)
+        _report_box(ag, al, start, spec, extents, strides, low, box is not None)
     if start % size or any(s % size for s in strides):
         ag.fault(MISUSE, spec.site, reason="misaligned", address=address, element_bytes=size, allocation=al.name)
     if backwards:
@@ -181,7 +181,14 @@ def _ascending(
 
 
 def _report_box(
-    ag: Any, al: Any, start: int, spec: Spec, extents: Sequence[int], strides: Sequence[int], low: Sequence[int]
+    ag: Any,
+    al: Any,
+    start: int,
+    spec: Spec,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    low: Sequence[int],
+    masked: bool,
 ) -> None:
     """Fault with the first lane, in row-major order, that lies outside the allocation."""
     size, end = spec.size_bytes, al.hi - al.lo
@@ -190,16 +197,17 @@ def _report_box(
         grid += (np.arange(extent, dtype=np.int64) * stride).reshape([-1 if a == axis else 1 for a in range(grid.ndim)])
     bad = np.argwhere((grid < 0) | (grid + size > end))[0]
     lane = tuple(int(i) + first for i, first in zip(bad, low, strict=True))
-    _fault_at(ag, al, int(grid[tuple(bad)]), spec, lane)
+    _fault_at(ag, al, int(grid[tuple(bad)]), spec, lane, masked)
 
 
-def _fault_at(ag: Any, al: Any, offset_bytes: int, spec: Spec, lane: tuple[int, ...]) -> None:
+def _fault_at(ag: Any, al: Any, offset_bytes: int, spec: Spec, lane: tuple[int, ...], masked: bool) -> None:
     size = spec.size_bytes
     ag.fault(
         OUT_OF_BOUNDS,
         spec.site,
         index=offset_bytes // size,
         lane=lane,
+        masked=masked,
         allocation=al.name,
         elements=(al.hi - al.lo) // size,
         element_bytes=size,
@@ -258,7 +266,7 @@ def load_box(
     size = dtype.itemsize
     out_dtype = torch.float32 if wide else dtype
     finish = _finisher(dtype, wide, view)
-    planar = len(shape) == 2
+    planar, linear = len(shape) == 2, len(shape) == 1 and cache is None
 
     def load(ag, al, address, strides, box, fill, clk=None, vecs=(), shape=shape):
         if planar and not vecs:  # a whole tile of rows apart from each other: what `place` says, in line
@@ -275,6 +283,17 @@ def load_box(
                 if detect:
                     ag.rd(al, at, rows, down, width, clk, site)
                 return whole(al, at, down, shape)
+        elif linear and not vecs:
+            at, width = address - al.lo, shape[0] * size
+            if (
+                (box is None or (box[0] <= 0 and box[1] >= shape[0]))
+                and strides[0] == size
+                and 0 <= at <= al.hi - al.lo - width
+                and not at % size
+            ):
+                if detect:
+                    ag.rd(al, at, 1, 0, width, clk, site)
+                return finish(as_strided(al.view(dtype), shape, (1,), at // size))
         if vecs and any(v is not None for _, v, _ in vecs):
             return _load_rows(ag, al, address, strides, box, fill, clk, vecs, spec, shape, out_dtype)
         region = place(ag, al, address, spec, shape, strides, box)
@@ -460,8 +479,8 @@ def store_box(spec: Spec) -> Callable[..., None]:
     """
     shape, dtype, site, detect = spec.shape, spec.dtype, spec.site, spec.detect
     size = dtype.itemsize
-    planar = len(shape) == 2
-    rows, columns = shape if planar else (1, 1)
+    planar, linear = len(shape) == 2, len(shape) == 1
+    rows, columns = shape if planar else (1, shape[-1] if shape else 1)
     width = columns * size
 
     def store(ag, al, address, strides, box, value, source=None, vecs=()):
@@ -479,6 +498,20 @@ def store_box(spec: Spec) -> Callable[..., None]:
                 if detect:
                     ag.wr(al, at, rows, down, width, site)
                 as_strided(al.view(dtype), shape, (down // size, 1), at // size).copy_(value)
+                al.version += 1
+                return None
+        elif linear and not vecs and source is not al:
+            at = address - al.lo
+            if (
+                (box is None or (box[0] <= 0 and box[1] >= columns))
+                and strides[0] == size
+                and 0 <= at <= al.hi - al.lo - width
+                and not at % size
+                and isinstance(value, torch.Tensor)
+            ):
+                if detect:
+                    ag.wr(al, at, 1, 0, width, site)
+                as_strided(al.view(dtype), shape, (1,), at // size).copy_(value)
                 al.version += 1
                 return None
         if vecs and any(v is not None for _, v, _ in vecs):
@@ -532,7 +565,7 @@ def _offsets(ag: Any, al: Any, addresses: torch.Tensor, mask: torch.Tensor | Non
     if bad.any():
         which = int(np.argmax(bad))
         lanes = np.argwhere(np.ones(addresses.shape, bool) if mask is None else mask.expand(addresses.shape).numpy())
-        _fault_at(ag, al, int(offsets[which]), spec, tuple(int(i) for i in lanes[which]))
+        _fault_at(ag, al, int(offsets[which]), spec, tuple(int(i) for i in lanes[which]), mask is not None)
     if size > 1 and (offsets % size).any():
         ag.fault(MISUSE, spec.site, reason="misaligned", element_bytes=size, allocation=al.name)
     return offsets
@@ -592,7 +625,7 @@ def _scalar_index(ag: Any, al: Any, address: int, spec: Spec) -> int:
     offset = address - al.lo
     size = spec.size_bytes
     if offset < 0 or offset + size > al.hi - al.lo:
-        _fault_at(ag, al, offset, spec, ())
+        _fault_at(ag, al, offset, spec, (), False)
     if offset % size:
         ag.fault(MISUSE, spec.site, reason="misaligned", address=address, element_bytes=size, allocation=al.name)
     return offset // size

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
 RELEASES: Final = frozenset({"release", "acq_rel"})
+_WIDEST_BYTES: Final = 8
 
 
 @dataclass(slots=True)
@@ -597,8 +598,9 @@ class SyncWords:
         self.report(make("hazard.atomic-lock", parties, tensor=word.title, word=word.place()))
 
     def _new(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
-        for near, other in list(al.sync.items()):
-            if near < off + width and off < near + other.width:
+        for near in range(off - _WIDEST_BYTES + 1, off + width):
+            other = al.sync.get(near)
+            if other is not None and off < near + other.width:
                 if other.in_use:
                     self._width_mismatch(ag, other, off, width, site)
                 self._drop_word(other)
