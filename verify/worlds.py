@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tdist.findings import Finding
+from tdist.platforms.sim.process.boot import Boot
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
 from tdist.verify.options import Options
@@ -58,11 +59,11 @@ def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
 class ProcessRunner:
     """Rank processes with a real gloo group, kept from job to job; each job gets a new world."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, boot: Boot | None = None) -> None:
         from tdist.platforms.sim.process.pool import RankPool
 
         self._options = options
-        self._pool = RankPool(options.nranks)
+        self._pool = RankPool(options.nranks, boot=boot)
 
     def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
         from tdist.platforms.sim.engine import WorldConfig
@@ -104,12 +105,12 @@ def world_result(returned: Sequence[Any], findings: Sequence[Finding]) -> WorldR
 
 
 @contextlib.contextmanager
-def open_runner(operator: Operator, options: Options, in_process: bool) -> Iterator[Runner]:
+def open_runner(operator: Operator, options: Options, in_process: bool, boot: Boot | None = None) -> Iterator[Runner]:
     """A runner for the length of the block: rank processes, or threads of this process."""
     if in_process:
         yield ThreadRunner(operator, options)
         return
-    runner = ProcessRunner(options)
+    runner = ProcessRunner(options, boot)
     try:
         yield runner
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import selectors
 import signal
@@ -21,14 +20,6 @@ from tdist.platforms.sim.process.protocol import Channel, Message, close_fds
 from tdist.platforms.sim.process.wire import error_to_json
 
 _PR_SET_PDEATHSIG = 1
-
-# run with -c: the launcher's sys.path as it is, not as PYTHONPATH would make it
-BOOT = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[2])
-from tdist.platforms.sim.process.forkserver import main
-main(int(sys.argv[1]))
-"""
 
 
 def die_with_parent(parent: int) -> None:
@@ -155,8 +146,3 @@ def main(fd: int) -> None:
         return
     ForkServer(channel).serve()
     os._exit(0)  # an interpreter with torch takes a second to tear down, and nothing here needs it; children die too
-
-
-def command(fd: int) -> list[str]:
-    """The command line that starts a fork server on the inherited socket `fd`."""
-    return [sys.executable, "-c", BOOT, str(fd), json.dumps(sys.path)]

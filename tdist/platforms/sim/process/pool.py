@@ -14,7 +14,6 @@ import contextlib
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -25,8 +24,8 @@ from typing import Any, NoReturn
 from tdist import env
 from tdist.errors import ProcessLost, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding
-from tdist.platforms.sim.process import forkserver
-from tdist.platforms.sim.process.protocol import Channel, Message, open_standard_streams, pack, unpack
+from tdist.platforms.sim.process.boot import Boot
+from tdist.platforms.sim.process.protocol import Channel, Message, pack, unpack
 from tdist.platforms.sim.process.wire import config_to_json, error_from_json
 
 _START_SECONDS = 120.0
@@ -76,19 +75,9 @@ class _Child:
 class _ForkServer:
     """The launcher's side of the fork server."""
 
-    def __init__(self) -> None:
-        open_standard_streams()
-        near, far = socket.socketpair()
+    def __init__(self, boot: Boot) -> None:
+        near, self.process = boot.take()
         self.channel = Channel(near)
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        with far:
-            self.process = subprocess.Popen(
-                forkserver.command(far.fileno()),
-                pass_fds=[far.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **threads},
-                start_new_session=True,  # Ctrl-C is the launcher's to handle
-            )
         self.ended: dict[int, int] = {}
         try:
             self._expect("ready")
@@ -171,6 +160,7 @@ class RankPool:
     Args:
         nranks: number of ranks.
         config: a `WorldConfig`; None takes the defaults. Its `nranks` must agree.
+        boot: a fork server that was started ahead; the pool takes it over when it starts.
 
     A run leaves the world as it is for the next one; `reset` makes a new one. After a lost process or an exception in a
     host function the group is rebuilt, never reused. Use it as a context manager, or call `close`.
@@ -181,12 +171,13 @@ class RankPool:
             assert not pool.findings()
     """
 
-    def __init__(self, nranks: int, config: Any = None) -> None:
+    def __init__(self, nranks: int, config: Any = None, boot: Boot | None = None) -> None:
         from tdist.platforms.sim.engine import WorldConfig
 
         self.nranks = nranks
         self.config = WorldConfig(nranks=nranks) if config is None else config
         self._check_config(self.config)
+        self._boot = boot
         self._server: _ForkServer | None = None
         self._engine: _Child | None = None
         self._ranks: list[_Child] = []
@@ -300,7 +291,8 @@ class RankPool:
     def _rebuild(self) -> None:
         self._abandon()
         if self._server is None:
-            self._server = _ForkServer()
+            boot, self._boot = self._boot or Boot(), None
+            self._server = _ForkServer(boot)
             self._selector.register(self._server.channel, selectors.EVENT_READ, self._server)
         try:
             self._fork_all(self._server)

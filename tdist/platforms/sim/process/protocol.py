@@ -206,13 +206,3 @@ def _tensor(value: dict[str, Any], blob: bytearray) -> torch.Tensor:
 def close_fds(fds: Sequence[int]) -> None:
     for fd in fds:
         os.close(fd)
-
-
-def open_standard_streams() -> None:
-    """Give descriptors 0 to 2 to the null device where they are closed, before a socket of ours gets one of them."""
-    while True:
-        fd = os.open(os.devnull, os.O_RDWR)
-        if fd > 2:
-            os.close(fd)
-            return
-        os.set_inheritable(fd, True)
