@@ -18,6 +18,7 @@ from rich.console import Console
 
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
+from tdist.platforms.sim.process.boot import Boot
 from tdist.verify.options import Options
 
 if TYPE_CHECKING:
@@ -90,11 +91,12 @@ def _options(operator: str, given: dict[str, Any]) -> Options:
 
 def _verify(options: Options, json_path: Path | None) -> int:
     """Run and report. What cannot be written costs neither the other output nor the verdict."""
-    from tdist.verify.loader import load_operator
-    from tdist.verify.report import report_json
-    from tdist.verify.run import verify
+    with Boot() as boot:  # imports while this process does
+        from tdist.verify.loader import load_operator
+        from tdist.verify.report import report_json
+        from tdist.verify.run import verify
 
-    report = verify(load_operator(options.operator), options)
+        report = verify(load_operator(options.operator), options, boot=boot)
     try:
         _show(report)
     finally:

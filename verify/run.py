@@ -18,6 +18,7 @@ from typing import Any
 
 from tdist.errors import EnvironmentUnfit, TdistError
 from tdist.findings import Finding, FindingLog, Party, Severity, make
+from tdist.platforms.sim.process.boot import Boot
 from tdist.verify.loader import absolute_spec
 from tdist.verify.modes import Mode, diagnose, modes_for
 from tdist.verify.operator import Case, Operator, check_nranks
@@ -129,11 +130,12 @@ class Report:
         return diagnose({result.mode.name: result.passed(self.options.profile) for result in mine}, explained)
 
 
-def verify(operator: Operator, options: Options, *, in_process: bool = False) -> Report:
+def verify(operator: Operator, options: Options, *, in_process: bool = False, boot: Boot | None = None) -> Report:
     """Run `operator` as `options` say.
 
     Args:
         in_process: threads instead of rank processes; the golden is then the operator's local one.
+        boot: a fork server for the rank processes that was started ahead.
 
     Raises:
         UsageError: options that the operator does not take.
@@ -144,7 +146,7 @@ def verify(operator: Operator, options: Options, *, in_process: bool = False) ->
     cases = _cases(operator, options)
     started, begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
     modes: list[ModeResult] = []
-    with open_runner(operator, options, in_process) as runner:
+    with open_runner(operator, options, in_process, boot) as runner:
         for case in cases:
             for mode in modes_for(operator, options.sync, options.schedule):
                 modes.append(_run_mode(runner, operator, options, replace(case, sync=mode.protocol), mode))
