@@ -281,3 +281,44 @@ def unordered_after_deadlock(data, sig, out):
 @covers("DLK-1", "FND-1")
 def test_what_was_found_before_a_deadlock_is_kept():
     observe(unordered_after_deadlock, DATA, SIG, OUT).always(race("store", "load"), finding("deadlock", "wait"))
+
+
+@triton.jit
+def give(sig):
+    dl.notify(sig, 1 - dl.rank(), signal=1, sig_op="add")  # <give>
+
+
+@triton.jit
+def take(sig, out):
+    offs = tl.arange(0, 16)
+    token = dl.wait(sig, 1, "gpu", "acquire")  # <take>
+    tl.store(out + offs, dl.consume_token(1, token))
+
+
+@covers("DLK-1")
+def test_the_report_names_a_signal_that_is_queued_behind_the_wait():
+    """Both ranks launch the wait first: each of the signals stands behind one."""
+
+    def host(rt, t):
+        take[(1,)](t.sig, t.out)
+        give[(1,)](t.sig)
+
+    seen = observe(None, SIG, OUT, host=host)
+    seen.always(finding("deadlock", "take"))
+    text = seen.text()
+    assert "launch 1 (give), queued behind launch 0" in text
+    assert "each waits for the next" in text
+
+
+@covers("DLK-1")
+def test_launches_in_opposite_orders_are_no_deadlock():
+    def host(rt, t):
+        if rt.rank == 0:
+            give[(1,)](t.sig)
+        take[(1,)](t.sig, t.out)
+        if rt.rank == 1:
+            give[(1,)](t.sig)
+
+    seen = observe(None, SIG, OUT, host=host)
+    seen.clean()
+    seen.outcomes({(1, 1)})

@@ -19,7 +19,7 @@ from tdist.platforms.sim.words import Word
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.engine import Engine
-    from tdist.platforms.sim.streams import Launch
+    from tdist.platforms.sim.streams import Launch, Stream
 
 _PARTIES_SHOWN: Final = 8
 _LINES_SHOWN: Final = 4
@@ -245,16 +245,12 @@ def _strays(ag: Agent, word: Word) -> list[str]:
 
 
 def _could_write(engine: Engine, word: Word) -> list[str]:
-    """Source operations of each rank's present or last launch that signal this tensor, and who has yet to make them."""
+    """Source operations of each rank's launches that signal this tensor, and who has yet to make them."""
     states: dict[Any, dict[str, list[int]]] = {}
     for stream in engine.streams:
-        launch = stream.current or stream.last_launch
-        if launch is None:
-            continue
-        for site in signal_sites(launch, word.al):
-            states.setdefault(site, {}).setdefault(_progress(launch, site, stream.current is None), []).append(
-                launch.rank
-            )
+        for launch in _latest(stream):
+            for site in signal_sites(launch, word.al):
+                states.setdefault(site, {}).setdefault(_progress(launch, site, stream), []).append(launch.rank)
     return [
         f"{site.op} at {site} signals {word.title}: "
         + "; ".join(f"{_ranks(ranks)} {said}" for said, ranks in by.items())
@@ -262,9 +258,17 @@ def _could_write(engine: Engine, word: Word) -> list[str]:
     ]
 
 
-def _progress(launch: Launch, site: Any, over: bool) -> str:
+def _latest(stream: Stream) -> list[Launch]:
+    """The present launch of a rank, or its last, and those that are queued behind it."""
+    latest = stream.current or stream.last_launch
+    return ([] if latest is None else [latest]) + stream.queued()
+
+
+def _progress(launch: Launch, site: Any, stream: Stream) -> str:
     """Whether a launch may still come to `site`, by the lines at which its agents are blocked."""
-    if over:
+    if stream.current is not None and launch is not stream.current:
+        return f"in launch {launch.id} ({launch.kernel.name}), queued behind launch {stream.current.id}, which is stuck"
+    if stream.current is None:
         return "at the end of the launch, which did not write it"
     before = [at for ag in launch.agents.values() if (at := site_of(ag)) is not None and _above(at, site)]
     return f"blocked before it, at {before[0]}" if before else "past that line"
@@ -319,7 +323,8 @@ def _waits_for(engine: Engine, ag: Agent) -> set[int]:
         if word.last is not None:
             ranks.add(word.last[0].rank)
         else:
-            ranks |= {launch.rank for launch in _launches(engine) if signal_sites(launch, word.al)}
+            able = [launch for stream in engine.streams if stream.current for launch in _latest(stream)]
+            ranks |= {launch.rank for launch in able if signal_sites(launch, word.al)}
     return ranks
 
 

@@ -568,9 +568,10 @@ class Engine:
 
     def _freed_in_use(self, rank: int, al: Allocation, user: Launch, site: Any) -> Finding:
         party = Party(rank, file=getattr(site, "file", None), line=getattr(site, "line", None), op="free")
+        file, line = getattr(user.site, "file", None), getattr(user.site, "line", None)
         return make(
             "pointer-misuse",
-            [Party(rank, user.id, file=getattr(user.site, "file", None), op=f"launch of {user.kernel.name}"), party],
+            [Party(rank, user.id, file=file, line=line, op=f"launch of {user.kernel.name}"), party],
             expected="a synchronize between the last launch that uses a tensor and its free",
             got=f"launch {user.id} of {user.kernel.name} may still use {al.label}",
             op="free",

@@ -218,6 +218,10 @@ class Stream:
     def idle(self) -> bool:
         return self.current is None and not self.queue
 
+    def queued(self) -> list[Launch]:
+        """Launches that have not begun."""
+        return [op for op in self.queue if isinstance(op, Launch)]
+
     def uses(self, al: Allocation) -> Launch | None:
         """A queued or running launch that has `al` among its arguments."""
         ops = [self.current, *self.queue] if self.current is not None else list(self.queue)
