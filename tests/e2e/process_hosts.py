@@ -57,6 +57,19 @@ def collectives_on_device_memory(rt):
     return buffer, everywhere
 
 
+def copies(rt):
+    """Copies between device tensors: symmetric and private, converted, of a strided source, behind a launch."""
+    heap = rt.tensor(rt.malloc(64, name="heap"), (4, 4), torch.float32)
+    own, ones = torch.zeros(16, dtype=torch.int64), torch.ones(16)
+    heap.zero_()
+    scale[(1,)](heap, ones, 16, 3.0 + rt.rank, BLOCK=16)
+    scale[(1,)](own.view(torch.float32), ones, 4, 1.0, BLOCK=16)
+    own[:4].copy_(heap[:, 1])
+    own[4:].copy_(own[:12])
+    heap.copy_(own.view(4, 4).T)
+    return heap, own
+
+
 def keep(rt, value=None):
     """Allocates, or reads what an earlier run left at the heap's first allocation."""
     if value is None:

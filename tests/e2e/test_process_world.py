@@ -100,6 +100,16 @@ class TestRuns:
         assert expected[1][1][3].item() == 3 * 2 * 2 + 1
         assert not pool.findings()
 
+    def test_copies_between_device_tensors_match_the_in_process_world(self, pool):
+        import process_hosts
+
+        with World(nranks=NRANKS) as world:
+            expected = world.run(process_hosts.copies)
+        for rank, (got, wanted) in enumerate(zip(pool.run(target("copies")), expected, strict=True)):
+            assert all(torch.equal(mine, other) for mine, other in zip(got, wanted, strict=True))
+            assert got[1][:4].tolist() == [3 + rank] * 4
+        assert not pool.findings()
+
     def test_collectives_read_and_write_device_memory_in_stream_order(self, pool):
         for buffer, everywhere in pool.run(target("collectives_on_device_memory")):
             assert buffer.tolist() == [30.0] * 16

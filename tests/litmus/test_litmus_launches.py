@@ -66,6 +66,58 @@ def test_host_writes_take_place_in_stream_order():
     seen.outcomes({((6, 1, 9), (6, 1, 9))})
 
 
+@covers("WHO-5", "WHO-6")
+def test_a_copy_between_device_tensors_does_not_block_its_host():
+    def host(rt, t):
+        if rt.rank == 1:
+            waiter[(1,)](t.data, t.sig, t.out)
+            t.data[16:32].copy_(t.out[:16])
+        rt.host_barrier()
+        if rt.rank == 0:
+            producer[(1,)](t.data, t.sig)
+        return contents(t.data)[1] if rt.rank == 1 else None
+
+    seen = observe(None, DATA, SIG, OUT, host=host)
+    seen.clean()
+    seen.outcomes({(-1, 7)})
+
+
+@covers("WHO-6", "WHO-8", "WHO-12")
+def test_a_queued_copy_reads_at_its_place_in_the_stream():
+    def host(rt, t, settled):
+        if rt.rank == 0:
+            push[(1,)](t.data, 7)
+        if settled:
+            settle(rt)
+        else:
+            rt.host_barrier()
+        if rt.rank == 1:
+            plus_one[(1,)](t.data[16:], t.out)
+            t.out[16:32].copy_(t.data[:16])  # <copy>
+
+    ordered = observe(None, DATA, OUT, host=lambda rt, t: host(rt, t, True))
+    ordered.clean()
+    ordered.outcomes({(-1, (1, 7))})
+    observe(None, DATA, OUT, host=lambda rt, t: host(rt, t, False)).always(race("store", "copy"))
+
+
+@covers("WHO-6", "WHO-8", "WHO-12")
+def test_a_queued_copy_writes_at_its_place_in_the_stream():
+    def host(rt, t, settled):
+        if rt.rank == 0:
+            pull[(1,)](t.data, t.out)
+        if settled:
+            settle(rt)
+        else:
+            rt.host_barrier()
+        if rt.rank == 1:
+            t.data[:16].copy_(t.data[16:32])  # <overwrite>
+
+    ordered = observe(None, DATA, OUT, host=lambda rt, t: host(rt, t, True))
+    ordered.clean()
+    observe(None, DATA, OUT, host=lambda rt, t: host(rt, t, False)).always(race("load", "overwrite"))
+
+
 @covers("WHO-7")
 def test_a_read_waits_for_the_own_stream():
     def host(rt, t):

@@ -43,6 +43,10 @@ class RecordingMemory:
                 start += box.width_bytes
         assert start == data.numel()
 
+    def host_copy(self, target, source, op) -> None:
+        self.log.append(("copy", op, (*boxes_of(target, BASE), *boxes_of(source, BASE))))
+        target.copy_(source.clone())
+
     def host_collective(self, group, kind) -> None:
         self.log.append(("collective", kind, ()))
 
@@ -86,7 +90,13 @@ READS_AND_WRITES = {
     "index_put_": lambda t: t.__setitem__(torch.tensor([0, 2]), 1.0),
     "scatter_": lambda t: t.scatter_(0, torch.zeros(1, 4, dtype=torch.int64), 1.0),
     "foreach": lambda t: torch._foreach_add_([t], 1.0),
-    "copy between device tensors": lambda t: t[0].copy_(t[1]),
+}
+COPIES = {
+    "rows": lambda t, source: t[0].copy_(source[1]),
+    "setitem": lambda t, source: t.__setitem__(slice(0, 2), source[1:]),
+    "broadcast": lambda t, source: t.copy_(source[0]),
+    "another type": lambda t, source: t.view(torch.int32).copy_(source),
+    "transposed": lambda t, source: t[:, :3].copy_(source[:, :3].T),
 }
 READS_ONLY = {
     "arithmetic": lambda t: t + 1,
@@ -119,6 +129,30 @@ def test_overwriters_are_stream_operations_and_wait_for_nothing(name, memory, te
     with memory.modes.active():
         WRITES_ONLY[name](tensor)
     assert memory.kinds() == ["write"]
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_between_device_tensors_are_stream_operations_and_wait_for_nothing(name, memory, tensor):
+    expected = tensor.clone()
+    COPIES[name](expected, tensor.clone())
+    with memory.modes.active():
+        COPIES[name](tensor, tensor)
+    assert memory.kinds() == ["copy"]
+    assert torch.equal(tensor.view(torch.int32), expected.view(torch.int32))
+
+
+def test_a_copy_of_a_lazy_conjugate_is_computed_by_the_host(memory):
+    numbers = memory.device(torch.full((4,), 1 + 2j))
+    with memory.modes.active():
+        numbers[:2].copy_(numbers[2:].conj())
+    assert memory.kinds() == ["read", "write"]
+    assert numbers.tolist() == [1 - 2j, 1 - 2j, 1 + 2j, 1 + 2j]
+
+
+def test_a_copy_that_does_not_fit_is_refused_at_once(memory, tensor):
+    with memory.modes.active(), pytest.raises(RuntimeError, match="size"):
+        tensor.copy_(tensor[:2])
+    assert memory.kinds() == []
 
 
 @pytest.mark.parametrize("name", READS_AND_WRITES)

@@ -119,6 +119,47 @@ def test_host_writes_keep_their_place_between_launches(make_world):
     assert first.tolist() == [3.0] * 8 + [2.0] * 8
 
 
+def test_copies_between_device_tensors_keep_their_place_between_launches(make_world):
+    def host(rt):
+        a, b = symmetric(rt), torch.zeros(16)
+        rt.launch(FILL, (1, 1, 1), [b, 0.0])
+        rt.launch(FILL, (1, 1, 1), [a, 1.0])
+        b.copy_(a)
+        rt.launch(FILL, (1, 1, 1), [a, 2.0])
+        a[8:].copy_(b[:8])
+        b[1:].copy_(b[:-1] if rt.rank else a[:-1])
+        return a, b
+
+    for rank, (a, b) in enumerate(make_world(2).run(host)):
+        assert a.tolist() == [2.0] * 8 + [1.0] * 8
+        assert b.tolist() == ([1.0] * 16 if rank else [1.0] + [2.0] * 8 + [1.0] * 7)
+
+
+def test_a_copy_onto_its_own_source_reads_before_it_writes(make_world):
+    def host(rt):
+        a = symmetric(rt)
+        a.copy_(torch.arange(16.0))
+        a[1:].copy_(a[:-1])
+        return a
+
+    assert make_world(1).run(host)[0].tolist() == [0.0, *range(15)]
+
+
+def test_a_copy_converts_between_types_and_follows_strides(make_world):
+    def host(rt):
+        a = symmetric(rt)
+        a.copy_(torch.arange(16.0) + 0.5)
+        narrow = rt.tensor(rt.malloc(64), (4, 4), torch.bfloat16)
+        narrow.T.copy_(a.view(4, 4))
+        whole = rt.tensor(rt.malloc(64), (4,), torch.int64)
+        whole.copy_(a[::4])
+        return narrow, whole
+
+    narrow, whole = make_world(1).run(host)[0]
+    assert torch.equal(narrow, (torch.arange(16.0) + 0.5).view(4, 4).T.bfloat16())
+    assert whole.tolist() == [0, 4, 8, 12]
+
+
 def test_offset_views_are_launched_at_their_offset(make_world):
     def host(rt):
         whole = torch.zeros(64)

@@ -30,6 +30,41 @@ class Box:
 
 
 @dataclass(frozen=True)
+class View:
+    """A strided tensor in device memory: simulated address of its first element, strides in elements."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, address: int) -> View:
+        return cls(address, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    @property
+    def extent_bytes(self) -> int:
+        """From the first element to the end of the farthest one."""
+        far = sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
+        return (far + 1) * self.dtype.itemsize
+
+    def boxes(self) -> list[Box]:
+        """Its bytes as boxes, in ascending order of the outer dimensions."""
+        if 0 in self.shape:
+            return []
+        itemsize = self.dtype.itemsize
+        order = _by_stride(self.shape, self.strides)
+        dims = [(self.shape[d], self.strides[d] * itemsize) for d in order]
+        width = itemsize
+        while dims and dims[-1][1] == width:
+            width *= dims.pop()[0]
+        rows, stride = dims.pop() if dims else (1, width)
+        while dims and dims[-1][1] == rows * stride:
+            rows *= dims.pop()[0]
+        return [Box(self.address + offset, rows, stride, width) for offset in _offsets(dims)]
+
+
+@dataclass(frozen=True)
 class DeviceStorage:
     """A storage that is device memory: where it lies on the host and in the simulated address space."""
 
@@ -135,10 +170,10 @@ class DeviceTensors:
             self._unregister(known.address)
 
 
-def _by_stride(tensor: torch.Tensor) -> list[int]:
+def _by_stride(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
     """Dimensions that matter, outermost (largest stride) first."""
-    dims = [d for d in range(tensor.dim()) if tensor.size(d) != 1 and tensor.stride(d) != 0]
-    return sorted(dims, key=lambda d: -tensor.stride(d))
+    dims = [d for d in range(len(shape)) if shape[d] != 1 and strides[d] != 0]
+    return sorted(dims, key=lambda d: -strides[d])
 
 
 def boxes_of(tensor: torch.Tensor, address: int) -> list[Box]:
@@ -147,16 +182,7 @@ def boxes_of(tensor: torch.Tensor, address: int) -> list[Box]:
     Args:
         address: simulated address of the tensor's first element.
     """
-    if tensor.numel() == 0:
-        return []
-    dims = [(tensor.size(d), tensor.stride(d) * tensor.element_size()) for d in _by_stride(tensor)]
-    width = tensor.element_size()
-    while dims and dims[-1][1] == width:
-        width *= dims.pop()[0]
-    rows, stride = dims.pop() if dims else (1, width)
-    while dims and dims[-1][1] == rows * stride:
-        rows *= dims.pop()[0]
-    return [Box(address + offset, rows, stride, width) for offset in _offsets(dims)]
+    return View.of(tensor, address).boxes()
 
 
 def _offsets(dims: Sequence[tuple[int, int]]) -> Iterable[int]:
@@ -165,7 +191,7 @@ def _offsets(dims: Sequence[tuple[int, int]]) -> Iterable[int]:
 
 def bytes_in_box_order(data: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """The elements of `data` (shape of `like`) as one uint8 row in the order of `boxes_of(like, …)`."""
-    order = _by_stride(like)
+    order = _by_stride(like.shape, like.stride())
     rest = [d for d in range(like.dim()) if d not in order]
     flat = data.permute(*order, *rest) if like.dim() else data
     for axis in range(len(order), like.dim()):

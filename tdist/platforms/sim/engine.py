@@ -27,12 +27,13 @@ from tdist.platforms.sim.barriers import Barriers
 from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock
 from tdist.platforms.sim.compiled_facts import findings_of
 from tdist.platforms.sim.detector import Detector
+from tdist.platforms.sim.device_tensors import Box, View
 from tdist.platforms.sim.hosts import Collective, Done, Free, Host, HostRequests, Malloc, Read, Request, Synchronize
 from tdist.platforms.sim.lines import LineGuard
 from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, null_allocation
 from tdist.platforms.sim.race_facts import facts_of
 from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
-from tdist.platforms.sim.streams import HostSite, Kernel, Launch, Span, Stream, Unregister, Write
+from tdist.platforms.sim.streams import Copy, HostSite, Kernel, Launch, Span, Stream, Strided, Unregister, Write
 from tdist.platforms.sim.words import SyncWords
 
 _IDLE_POLLS: Final = 200_000
@@ -176,6 +177,12 @@ class Engine:
         if flat.numel() != need_bytes:
             raise UsageError(f"host write of {flat.numel()} bytes into boxes of {need_bytes}")
         self.streams[rank].queue.append(Write(spans, flat, site, self._enqueue(rank, site)))
+
+    def host_copy(self, rank: int, target: View, source: View, site: Any = None) -> None:
+        """Queue a copy between two tensors in device memory; a read and a write at that place in the stream."""
+        self._check_running()
+        to, source_at = self._strided(rank, target), self._strided(rank, source)
+        self.streams[rank].queue.append(Copy(to, source_at, site, self._enqueue(rank, site)))
 
     # ---------------------------------------------------------------- requests that block
 
@@ -361,6 +368,8 @@ class Engine:
                 self._start(stream, op)
             elif isinstance(op, Write):
                 self._write(stream, op)
+            elif isinstance(op, Copy):
+                self._copy(stream, op)
             else:
                 self.forget(op.allocation)
 
@@ -433,15 +442,31 @@ class Engine:
         start = 0
         for span in op.spans:
             nbytes = span.rows * span.width
-            if self.detector is not None:
-                self.detector.host_write(stream, span.al, span.off, span.rows, span.stride, span.width, op.site)
-            if self.guard is not None and span.al.guards:
-                box = (span.off, span.rows, span.stride, span.width)
-                self.guard.written(stream.clocks, stream.who, span.al, *box, op.site)
+            self._note_write(stream, span, op.site)
             span.bytes().copy_(op.data[start : start + nbytes].view(span.rows, span.width))
-            span.al.version += 1
-            self.words.plain_write(span.al, span.off, span.off + (span.rows - 1) * span.stride + span.width)
+            self._written(span)
             start += nbytes
+
+    def _copy(self, stream: Stream, op: Copy) -> None:
+        stream.begin(op.seen)
+        for span in op.source.spans if self.detector is not None else ():
+            self.detector.host_read(stream, span.al, span.off, span.rows, span.stride, span.width, op.site)
+        for span in op.target.spans:
+            self._note_write(stream, span, op.site)
+        op.carry_out()
+        for span in op.target.spans:
+            self._written(span)
+
+    def _note_write(self, stream: Stream, span: Span, site: Any) -> None:
+        box = (span.off, span.rows, span.stride, span.width)
+        if self.detector is not None:
+            self.detector.host_write(stream, span.al, *box, site)
+        if self.guard is not None and span.al.guards:
+            self.guard.written(stream.clocks, stream.who, span.al, *box, site)
+
+    def _written(self, span: Span) -> None:
+        span.al.version += 1
+        self.words.plain_write(span.al, span.off, span.off + (span.rows - 1) * span.stride + span.width)
 
     # ---------------------------------------------------------------- findings and the end
 
@@ -628,6 +653,10 @@ class Engine:
                 + (f" ({al.label} ends at {al.hi:#x})" if al is not None else "")
             )
         return Span(al, box.address - al.lo, box.rows, box.stride_bytes, box.width_bytes)
+
+    def _strided(self, rank: int, view: View) -> Strided:
+        whole = self._span(rank, Box(view.address, 1, 0, view.extent_bytes))
+        return Strided(whole.al, whole.off, view, self._spans(rank, view.boxes()))
 
     def _bind_args(
         self, rank: int, kernel: Kernel, args: Sequence[Any], site: Any

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from tdist.frontend.kernel_ir import KernelIR
-    from tdist.platforms.sim.device_tensors import Box
+    from tdist.platforms.sim.device_tensors import Box, View
     from tdist.platforms.sim.streams import HostSite
 
 Done = Callable[[Any], None]
@@ -70,6 +70,9 @@ class EnginePort:
 
     def host_write(self, rank: int, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None:
         self.engine.host_write(rank, boxes, data, site)
+
+    def host_copy(self, rank: int, target: View, source: View, site: HostSite) -> None:
+        self.engine.host_copy(rank, target, source, site)
 
     def host_read(self, rank: int, boxes: Sequence[Box], site: HostSite, done: Done) -> None:
         self.engine.host_read(rank, boxes, site, done)

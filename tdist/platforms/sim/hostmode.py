@@ -9,6 +9,7 @@ lookup only.
 |---|---|
 | views, shapes, strides, `empty_like` and kin | nothing |
 | `zero_`, `fill_`, `copy_`, `normal_` and other pure overwriters, `out=` | a stream operation, asynchronous |
+| `copy_` of one device tensor to another | a stream operation, asynchronous: a read and a write |
 | any other in-place operation | waits for the stream, computes, is queued as a write |
 | any read: arithmetic, `item`, `tolist`, printing, `torch.equal`, `torch.save` | waits for the stream |
 | `numpy()`, `cpu()`, `to("cpu")`, `np.asarray` | waits, then returns a snapshot (on a card they copy, too) |
@@ -51,6 +52,10 @@ class DeviceMemory(Protocol):
 
     def host_write(self, tensor: torch.Tensor, boxes: Sequence[Box], data: torch.Tensor, op: str) -> None:
         """Queue a write of `data` (uint8, in box order) on the stream, and keep `tensor`'s memory until it is done."""
+        ...
+
+    def host_copy(self, target: torch.Tensor, source: torch.Tensor, op: str) -> None:
+        """Queue a copy between device tensors of equal shape on the stream."""
         ...
 
     def host_collective(self, group: tuple[int, ...], kind: str) -> None:
@@ -221,18 +226,11 @@ class _Access:
         if entry is None:
             return tensor
         if entry[2] is None:
-            self._refuse_overlap(tensor)
+            _refuse_overlap(self.plan.name, tensor)
             temporary = torch.empty_like(tensor) if self.plan.overwrites else tensor.detach().clone()
             self.writes[id(tensor)] = entry = (tensor, entry[1], temporary)
         assert entry[2] is not None
         return entry[2]
-
-    def _refuse_overlap(self, tensor: torch.Tensor) -> None:
-        if any(tensor.stride(d) == 0 and tensor.size(d) > 1 for d in range(tensor.dim())):
-            raise UsageError(
-                f"{self.plan.name} writes a device tensor of shape {tuple(tensor.shape)} whose elements share memory "
-                f"(strides {tensor.stride()}); clone() it first"
-            )
 
     def publish(self, result: Any) -> Any:
         """Queue the writes; gives `result` with the device tensors back in the place of their temporaries."""
@@ -252,6 +250,14 @@ class _Access:
             )
         if tensor.numel():
             self.memory.host_write(tensor, boxes_of(tensor, address), bytes_in_box_order(data, tensor), self.plan.name)
+
+
+def _refuse_overlap(op: str, tensor: torch.Tensor) -> None:
+    if any(tensor.stride(d) == 0 and tensor.size(d) > 1 for d in range(tensor.dim())):
+        raise UsageError(
+            f"{op} writes a device tensor of shape {tuple(tensor.shape)} whose elements share memory "
+            f"(strides {tensor.stride()}); clone() it first"
+        )
 
 
 class HostDispatchMode(TorchDispatchMode):
@@ -288,8 +294,18 @@ class HostDispatchMode(TorchDispatchMode):
             return self._communicate(access, func, args, kwargs)
         if not access.touched:
             return func(*args, **kwargs)
+        if plan.name == "copy_" and access.read and access.writes and len(args) > 1 and self._copy_on_stream(*args[:2]):
+            return args[0]
         access.wait()
         return access.publish(access.call(func, args, kwargs))
+
+    def _copy_on_stream(self, target: torch.Tensor, source: torch.Tensor) -> bool:
+        """Queue a copy between device tensors; False for what bytes and a type do not describe (lazy conjugates)."""
+        if any(t.is_conj() or t.is_neg() or t.is_quantized for t in (target, source)):
+            return False
+        _refuse_overlap("copy_", target)
+        self._modes.memory.host_copy(target, source.expand(target.shape), "copy_")
+        return True
 
     def _communicate(self, access: _Access, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         access.wait()

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from tdist.errors import UsageError
 from tdist.platforms.base import activate
-from tdist.platforms.sim.device_tensors import Box, DeviceTensors
+from tdist.platforms.sim.device_tensors import Box, DeviceTensors, View
 from tdist.platforms.sim.hostmode import HostModes, user_line
 from tdist.platforms.sim.streams import HostSite
 
@@ -44,6 +44,7 @@ class Port(Protocol):
     def register(self, storage: torch.UntypedStorage) -> int: ...
     def unregister(self, address: int) -> None: ...
     def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None: ...
+    def host_copy(self, target: View, source: View, site: HostSite) -> None: ...
     def host_read(self, boxes: Sequence[Box], site: HostSite) -> None: ...
     def synchronize(self, site: HostSite) -> None: ...
     def malloc(self, nbytes: int, alignment: int, name: str | None, site: HostSite) -> int: ...
@@ -188,6 +189,16 @@ class SimRank:
         """Queue a write on the stream; `data` is uint8 in the order of `boxes`, which lie in `tensor`."""
         self._tensors.hold(tensor)
         self._port.host_write(boxes, data, self._line(op))
+
+    def host_copy(self, target: torch.Tensor, source: torch.Tensor, op: str) -> None:
+        """Queue a copy between device tensors of equal shape on the stream."""
+        views = []
+        for tensor in (target, source):
+            address = self.address_of(tensor)
+            assert address is not None
+            self._tensors.hold(tensor)
+            views.append(View.of(tensor, address))
+        self._port.host_copy(*views, self._line(op))
 
     def host_collective(self, group: tuple[int, ...], kind: str) -> None:
         """Enter the next host collective of `group`; returns when all its members have entered."""

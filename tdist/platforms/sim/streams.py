@@ -17,6 +17,7 @@ import torch
 
 from tdist.findings import Party
 from tdist.platforms.sim.clocks import AgentClocks, WordClock, join_words
+from tdist.platforms.sim.device_tensors import View
 from tdist.platforms.sim.memory import Allocation
 from tdist.platforms.sim.race_report import Who
 
@@ -83,6 +84,35 @@ class Write:
     data: torch.Tensor
     site: Any
     seen: WordClock | None
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A strided tensor within one allocation, `off` bytes from its start; `spans` are its bytes."""
+
+    al: Allocation
+    off: int
+    view: View
+    spans: Sequence[Span]
+
+    def tensor(self) -> torch.Tensor:
+        whole = self.al.view(torch.uint8)[self.off : self.off + self.view.extent_bytes]
+        return torch.as_strided(whole.view(self.view.dtype), self.view.shape, self.view.strides)
+
+
+@dataclass
+class Copy:
+    """A copy between device tensors of one rank, as a stream operation. Shapes are equal, types may differ."""
+
+    target: Strided
+    source: Strided
+    site: Any
+    seen: WordClock | None
+
+    def carry_out(self) -> None:
+        """Move the elements, as if all were read before the first is written."""
+        data = self.source.tensor()
+        self.target.tensor().copy_(data.clone() if self.source.al is self.target.al else data)
 
 
 @dataclass
@@ -209,7 +239,7 @@ class Stream:
             self.clocks = clocks
         self.detect = clocks is not None
         self.who = Who(rank, role="stream")
-        self.queue: deque[Launch | Write | Unregister] = deque()
+        self.queue: deque[Launch | Write | Copy | Unregister] = deque()
         self.current: Launch | None = None
         self.last_launch: Launch | None = None
         self.launches = 0

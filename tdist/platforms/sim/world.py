@@ -22,7 +22,7 @@ from tdist.errors import TdistError, UsageError, VerificationFailed, WorldStoppe
 from tdist.findings import Finding, to_text
 from tdist.platforms.base import current
 from tdist.platforms.sim.detector import DetectorStats
-from tdist.platforms.sim.device_tensors import Box, alias_bytes
+from tdist.platforms.sim.device_tensors import Box, View, alias_bytes
 from tdist.platforms.sim.engine import Engine, WorldConfig
 from tdist.platforms.sim.engine_port import EnginePort
 from tdist.platforms.sim.rank import SimRank
@@ -120,6 +120,10 @@ class _LocalPort:
     def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None:
         self._world._check()
         self._engine.host_write(self._rank, boxes, data, site)
+
+    def host_copy(self, target: View, source: View, site: HostSite) -> None:
+        self._world._check()
+        self._engine.host_copy(self._rank, target, source, site)
 
     def host_read(self, boxes: Sequence[Box], site: HostSite) -> None:
         self._block(lambda done: self._engine.host_read(self._rank, boxes, site, done))

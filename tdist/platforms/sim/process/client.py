@@ -23,9 +23,9 @@ import torch
 
 from tdist.errors import EnvironmentUnfit, UsageError, WorldStopped
 from tdist.frontend.kernel_ir import KernelIR
-from tdist.platforms.sim.device_tensors import Box
+from tdist.platforms.sim.device_tensors import Box, View
 from tdist.platforms.sim.process.protocol import Channel, Message, close_fds, pack, tensor_bytes, unpack
-from tdist.platforms.sim.process.wire import config_from_json, error_from_json, error_to_json
+from tdist.platforms.sim.process.wire import config_from_json, error_from_json, error_to_json, view_to_json
 from tdist.platforms.sim.rank import DevicePointer, Heap, SimRank
 from tdist.platforms.sim.scope import simulation_scope
 from tdist.platforms.sim.streams import HostSite
@@ -84,6 +84,11 @@ class EngineLink:
     def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None:
         self._raise_late()
         self._send({"op": "write", "boxes": _boxes(boxes)}, site, [tensor_bytes(data)])
+        self._dirty = True
+
+    def host_copy(self, target: View, source: View, site: HostSite) -> None:
+        self._raise_late()
+        self._send({"op": "copy", "target": view_to_json(target), "source": view_to_json(source)}, site)
         self._dirty = True
 
     def host_read(self, boxes: Sequence[Box], site: HostSite) -> None:

@@ -8,6 +8,7 @@ as they arrive, while the hosts still run.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import mmap
 import os
 import selectors
@@ -22,7 +23,7 @@ from tdist.errors import TdistError, WorldStopped
 from tdist.frontend.kernel_ir import KernelArg, KernelIR
 from tdist.platforms.sim.device_tensors import Box
 from tdist.platforms.sim.process.protocol import Channel, Message, ProtocolError, close_fds
-from tdist.platforms.sim.process.wire import config_from_json, error_to_json
+from tdist.platforms.sim.process.wire import config_from_json, error_to_json, view_from_json
 from tdist.platforms.sim.rank import DevicePointer
 from tdist.platforms.sim.streams import HostSite
 
@@ -303,6 +304,11 @@ class Server:
     def _do_write(self, peer: _Peer, message: Message) -> None:
         data = torch.frombuffer(message.blobs[0], dtype=torch.uint8)
         self._port.host_write(peer.rank, self._boxes(peer, message), data, peer_site(message))
+
+    def _do_copy(self, peer: _Peer, message: Message) -> None:
+        views = [view_from_json(message.data[key]) for key in ("target", "source")]
+        target, source = [dataclasses.replace(view, address=peer.translate(view.address)) for view in views]
+        self._port.host_copy(peer.rank, target, source, peer_site(message))
 
     def _do_read(self, peer: _Peer, message: Message) -> None:
         done = self._done(peer) if message.data.get("blocks") else self._read_done(peer)

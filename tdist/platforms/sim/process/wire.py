@@ -1,4 +1,4 @@
-"""Errors and configurations as JSON."""
+"""Errors, configurations and tensors in device memory as JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import builtins
 import dataclasses
 from typing import Any
 
+import torch
+
 from tdist import errors
 from tdist.errors import TdistError, WorldStopped
 from tdist.findings import Finding
+from tdist.platforms.sim.device_tensors import View
 
 
 def config_to_json(config: Any) -> dict[str, Any]:
@@ -20,6 +23,15 @@ def config_from_json(data: dict[str, Any]) -> Any:
 
     choices = data["choices"]
     return WorldConfig(**{**data, "choices": None if choices is None else tuple(choices)})
+
+
+def view_to_json(view: View) -> list[Any]:
+    return [view.address, view.shape, view.strides, str(view.dtype).removeprefix("torch.")]
+
+
+def view_from_json(data: list[Any]) -> View:
+    address, shape, strides, dtype = data
+    return View(address, tuple(shape), tuple(strides), getattr(torch, dtype))
 
 
 def error_to_json(error: BaseException) -> dict[str, Any]:
