@@ -201,8 +201,8 @@ _TABLE: Final = (
         "uninitialised use: {tensor} depends on memory that nobody wrote",
         "Two runs that differ only in the poison of fresh memory and masked-off lanes gave different outputs.",
         "a value that was not written before it was read reaches an output, an address, a branch or a mask",
-        "write the memory before it is read, and order the write before the read; where a mask turned the lane off, give "
-        "that load `other=`",
+        "write the memory before it is read, and order the write before the read; where a mask turned the lane off, "
+        "give that load `other=`",
     ),
     Kind(
         "grid-too-large",
@@ -237,11 +237,11 @@ _TABLE: Final = (
         "allocate with the same sizes in the same order on every rank",
     ),
     Kind(
-        "double-effect",
+        "hazard.double-effect",
         _HAZARD,
         "double effect: {op} takes effect {where} as compiled",
-        "An effect that is not idempotent (atomic, signal ADD) is made once per core: by both vector cores where it stands "
-        "outside a sub_vec_id() gate, by the cube core and the vector cores in a kernel with tl.dot.",
+        "An effect that is not idempotent (atomic, signal ADD) is made once per core: by both vector cores where it "
+        "stands outside a sub_vec_id() gate, by the cube core and the vector cores in a kernel with tl.dot.",
         "{reason}",
         "guard it with `if sub_vec_id() == 0:`",
     ),

@@ -26,7 +26,8 @@ class Party:
     """One side of a finding: who did what, where in the source and to which bytes.
 
     `program` and `launch` are None for a host or a stream; `core` is 0 for the main core, 1 for the second vector core.
-    `where` is the index range in words; `note` is one remark on this side.
+    `where` is the index range in words; `note` is one remark on this side. `role` says what it is if it is neither a
+    program nor a host, such as the compiled kernel.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class Party:
     tensor: str | None = None
     where: str = ""
     note: str = ""
+    role: str = ""
 
     @property
     def who(self) -> str:
@@ -47,6 +49,8 @@ class Party:
 
     def named(self, with_launch: bool) -> str:
         """The same, with or without the launch; a host or stream has none."""
+        if self.role:
+            return self.role
         if self.program is None:
             return f"rank {self.rank}, host side"
         core = ", second vector core" if self.core else ""

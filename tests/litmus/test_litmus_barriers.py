@@ -190,7 +190,7 @@ def ungated_effects(count, data, out):
 @covers("WHO-2", "FND-5")
 def test_an_ungated_atomic_takes_effect_once_and_is_reported():
     seen = observe(ungated_effects, COUNT, DATA, OUT, nranks=1, read="count")
-    seen.always(finding("double-effect", "atomic", severity="hazard"))
+    seen.always(finding("hazard.double-effect", "atomic", severity="hazard"))
     seen.outcomes({((1, *[0] * 15),)})
 
 
@@ -213,7 +213,7 @@ def signal_both_cores(sig, out, OP: tl.constexpr):
 @pytest.mark.parametrize(("op", "doubled"), [("add", True), ("set", False), ("gated", False)])
 def test_an_ungated_add_is_doubled_as_compiled_and_a_set_or_a_gated_add_is_not(op, doubled):
     seen = observe(signal_both_cores, SIG, OUT, read="sig", OP=op)
-    seen.always(*([finding("double-effect", "add", severity="hazard")] if doubled else []))
+    seen.always(*([finding("hazard.double-effect", "add", severity="hazard")] if doubled else []))
     seen.outcomes({((0, 0, 0, 0), ((1, *[0] * 15), 0, 0, 0))})
 
 

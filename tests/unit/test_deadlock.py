@@ -43,7 +43,7 @@ def test_a_wait_that_nobody_answers():
     assert found.kind == "tdist.deadlock" and [p.line for p in found.parties] == [4]
     assert found.expected.startswith("3 in element 8 (byte 64) of sig on rank 1, 64-byte line 1, byte 0")
     assert found.got == "0, no signal has written it"
-    assert "rank 0, launch 0: notify at k.py:3 could write it, but has ended without it" in text
+    assert "notify at k.py:3 signals sig: rank 0 is at the end of the launch, which did not write it" in text
     (row,) = found.data["graph"]
     assert (row["rank"], row["tensor"], row["byte"], row["line"], row["expected"], row["actual"]) == (
         1,
@@ -64,7 +64,7 @@ def test_the_last_writer_and_its_value_are_named():
             yield from ag.wait(sig, sig_al, 1, 6, 8, "acquire", WAIT)
 
     found, _ = only(run(body))
-    assert found.got == "5, last written (5) by rank 0 program 0 at k.py:3"
+    assert found.got == "5, last written by rank 0 program 0 at k.py:3"
 
 
 def test_a_value_that_went_past_is_called_overshoot():
@@ -93,7 +93,32 @@ def test_packed_slots_show_the_slot_arithmetic():
     found, text = only(driver)
     assert found.data["graph"][0]["slot"] == 1
     assert "element 1 holds 1: that is slot 1 of a packed array, but slots are 8 elements apart" in text
-    assert "element 1 (56 bytes before) was written instead: 1 by rank 0 program 0 at k.py:3" in text
+    assert (
+        "element 1 (56 bytes before), for which nobody has waited, was written: 1 by rank 0 program 0 at k.py:3" in text
+    )
+
+
+def test_signals_that_others_wait_for_are_not_named():
+    """A wrong count: every slot got its signals, and the neighbours' are nobody's mistake."""
+
+    def body(ag, pid, n, sig, sig_al):
+        slot = sig + 64 * pid[0]
+        ag.notify(slot, sig_al, 1, 1 - ag.rank, "set", 8, NOTIFY)
+        yield from ag.wait(slot, sig_al, 1, 1 if pid[0] else 2, 8, "acquire", WAIT)
+
+    found, text = only(run(body, grid=3))
+    assert found.data["waiting"] == 2
+    assert "waits for 2; it is 1, last written by rank 1 program 0 at k.py:3" in found.parties[0].note
+    assert "nobody has waited" not in text and "signals sig" not in text
+
+
+def test_a_notify_that_comes_after_the_wait_is_named_as_blocked():
+    def body(ag, pid, n, sig, sig_al):
+        yield from ag.wait(sig, sig_al, 1, 1, 8, "acquire", site(2, "wait"))
+        ag.notify(sig, sig_al, 1, 1 - ag.rank, "set", 8, NOTIFY)
+
+    _, text = only(run(body))
+    assert "notify at k.py:3 signals sig: ranks 0, 1 are blocked before it, at k.py:2" in text
 
 
 def test_two_ranks_that_wait_first_are_a_cycle():
@@ -234,6 +259,37 @@ def test_one_barrier_less_is_named_too():
 
     found, _ = only(run(body, grid=2, barrier=True))
     assert "number 1" in found.title and "program 1 ended" in found.why
+
+
+def test_all_second_cores_that_a_gate_keeps_away_are_counted():
+    def main(ag, pid, n, sig, sig_al):
+        yield
+        yield from ag.barrier("all", BARRIER)
+
+    def second(ag, pid, n, sig, sig_al):
+        yield
+
+    found, text = only(run(main, second=second, grid=3, barrier=True))
+    assert found.title == "barrier divergence: 6 of 12 participants never reach barrier_all number 0"
+    assert "rank 0, programs 0, 1, 2: their second vector cores ended without it" in found.why
+    assert "rank 1, programs 0, 1, 2: their second vector cores ended without it" in found.why
+    assert found.got == "6 there, 6 that can no longer come"
+    assert len(found.parties) == 4, text
+
+
+def test_a_divergence_is_not_lost_when_another_fault_ends_the_run():
+    def body(ag, pid, n, sig, sig_al):
+        if pid[0]:
+            yield from ag.wait(sig, sig_al, 1, pid[0], 8, "acquire", WAIT)
+        if pid[0] < 2:
+            ag.notify(sig, sig_al, pid[0] + 1, ag.rank, "set", 8, NOTIFY)
+        if pid[0] == 0:
+            yield from ag.barrier("all", BARRIER)
+        if pid[0] == 2:
+            ag.assert_(False, "boom", site(20, "device_assert"))
+
+    driver = run(body, grid=3, barrier=True)
+    assert set(driver.kinds()) == {"barrier-divergence", "kernel-assert"}
 
 
 def test_a_gated_barrier_says_so():

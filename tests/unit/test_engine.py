@@ -247,7 +247,7 @@ def test_an_add_outside_a_gate_is_a_double_effect_and_one_inside_is_not():
     def second(ag, pid, n, sig, sig_al):
         yield
 
-    for gated, found in ((), [("double-effect", (8,))]), ((notify,), []):
+    for gated, found in ((), [("hazard.double-effect", (8,))]), ((notify,), []):
         driver = Driver(1)
         sig = driver.malloc(64, "sig")
         driver.launch(HandKernel(main, second, gated_sites=gated), sig)
@@ -645,7 +645,7 @@ def test_a_signal_add_in_a_kernel_with_a_dot_is_a_double_effect_and_a_set_is_not
 
         return HandKernel(body, dot=True)
 
-    for op, found in (("add", [("double-effect", (8,))]), ("set", [])):
+    for op, found in (("add", [("hazard.double-effect", (8,))]), ("set", [])):
         driver = Driver(1)
         driver.launch(kernel(op), driver.malloc(64, "sig"))
         driver.sync()

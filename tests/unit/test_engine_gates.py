@@ -26,7 +26,7 @@ def test_only_the_atomic_outside_the_gate_is_a_double_effect():
     with World(nranks=1, heap_bytes=1 << 12) as world:
         assert world.run(host) == [[3, 3]]
     (found,) = world.findings
-    assert found.kind == "tdist.double-effect" and found.severity.value == "hazard"
+    assert found.kind == "tdist.hazard.double-effect" and found.severity.value == "hazard"
     line = found.parties[0].line
     assert line is not None
     with open(__file__) as source:

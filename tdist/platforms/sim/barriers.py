@@ -9,7 +9,7 @@ Source: ordering.md, "Barriers"; ascend-facts.md 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -48,6 +48,9 @@ class AtBarrier:
 class Barriers:
     """The open round of the world's barrier, and the number of completed ones.
 
+    `hopeless`: a participant of the open round has ended. The run goes on until nothing else can run, so that the
+    report names all who are missing and not only the first.
+
     Args:
         nranks: ranks that take part.
         wake: makes a blocked agent runnable.
@@ -71,6 +74,7 @@ class Barriers:
         self.drained = drained
         self.round = 0
         self.kind = ""
+        self.hopeless = False
         self.arrived: list[Agent] = []
         self._ready_ranks = 0
 
@@ -88,8 +92,7 @@ class Barriers:
         self.kind = kind
         self.arrived.append(ag)
         launch.arrived += 1
-        if launch.ended:
-            self._diverge(self._ended(launch))
+        self.hopeless = self.hopeless or launch.ended > 0
         if launch.arrived == launch.participants:
             self._ready_ranks += 1
             if self._ready_ranks == self.nranks:
@@ -99,17 +102,17 @@ class Barriers:
 
     def agent_ended(self, launch: Launch) -> None:
         """A participant ended; if others of its launch wait at a barrier, it will never come."""
-        if launch.arrived:
-            self._diverge(self._ended(launch))
+        self.hopeless = self.hopeless or launch.arrived > 0
 
     def rank_gone(self, rank: int, reason: str) -> None:
         """A rank ended with nothing left to run."""
         if self.arrived:
             self._diverge([Missing(rank, reason)])
 
-    def report(self, missing: Sequence[Missing]) -> Finding:
-        """The divergence finding for what nothing can bring any more."""
-        return self._finding(missing)
+    def report(self, launches: Iterable[Launch], missing: Sequence[Missing] = ()) -> Finding:
+        """The divergence finding: ended agents of the running `launches`, and `missing`, come no more."""
+        ended = [group for launch in launches for group in self._ended(launch)]
+        return self._finding([*ended, *missing])
 
     def _complete(self, last: Agent) -> None:
         arrived, self.arrived = self.arrived, []
@@ -138,9 +141,13 @@ class Barriers:
         join_all(clocks, drains=False, site=last_site(arrived[-1]))
 
     def _ended(self, launch: Launch) -> list[Missing]:
+        """Ended agents of a launch, all programs of one core as one entry."""
+        groups: dict[int, list[int]] = {}
+        for program, core in sorted(launch.finished):
+            groups.setdefault(core, []).append(program)
         return [
-            Missing(launch.rank, reason, launch.party(program, core))
-            for program, core, reason in launch.ended_without_barrier()
+            Missing(launch.rank, launch.why_ended(programs, core), launch.party(programs[0], core), len(programs))
+            for core, programs in groups.items()
         ]
 
     def _elsewhere(self, ag: Agent, kind: str, site: Site) -> Missing:
@@ -151,7 +158,8 @@ class Barriers:
         self.stop(self._finding(missing))
 
     def _finding(self, missing: Sequence[Missing]) -> Finding:
-        waiting = [ag.party(last_site(ag), note="waits here") for ag in self.arrived[:_PARTIES_SHOWN]]
+        places = {(ag.rank, ag.core, last_site(ag)): ag for ag in reversed(self.arrived)}
+        waiting = [ag.party(last_site(ag), note="waits here") for ag in list(places.values())[::-1][:_PARTIES_SHOWN]]
         absent = [m.party for m in missing if m.party is not None][:_PARTIES_SHOWN]
         reasons = list(dict.fromkeys(m.reason for m in missing))
         count = sum(m.count for m in missing)
@@ -160,7 +168,7 @@ class Barriers:
             "barrier-divergence",
             [*waiting, *absent],
             expected=f"all {participants} participants at {NAMES[self.kind]} number {self.round}",
-            got=f"{len(self.arrived)} agents are there, {count} missing",
+            got=f"{len(self.arrived)} there, {count} that can no longer come",
             missing=count,
             participants=participants,
             barrier=f"{NAMES[self.kind]} number {self.round}",

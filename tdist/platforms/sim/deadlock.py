@@ -36,17 +36,25 @@ def explain(engine: Engine) -> list[Finding]:
 
 def _findings(engine: Engine) -> Iterator[Finding | None]:
     blocked = _blocked(engine)
+    if engine.barriers.hopeless:
+        yield diverged(engine)
+        return
     crowded = [launch for launch in _launches(engine) if launch.waiting_programs]
     for launch in crowded:
         yield _grid_too_large(engine, launch)
     waits = [ag for ag in blocked if isinstance(ag.blocked, AtWait | AtPoll)]
     missing = _missing_ranks(engine) if engine.barriers.open else []
     if missing and not waits and not crowded:
-        yield engine.barriers.report(missing)
+        yield diverged(engine)
     elif waits:
         yield _deadlock(engine, blocked, missing)
     if not blocked:
         yield _hosts_stuck(engine)
+
+
+def diverged(engine: Engine) -> Finding:
+    """The open barrier's participants who have ended, and ranks that have nothing left to run."""
+    return engine.barriers.report(_launches(engine), _missing_ranks(engine))
 
 
 def spinning(engine: Engine, rounds: int) -> Finding:

@@ -474,6 +474,8 @@ class Engine:
         """End the run: every blocking request completes with `WorldStopped`, on every rank."""
         self.log.add(finding)
         if self.stopped is None:
+            if self.barriers.hopeless and not finding.kind.endswith("barrier-divergence"):
+                self.log.add(deadlock.diverged(self))
             self.stopped = WorldStopped(f"the world has stopped: {finding.title}", tuple(self.findings))
             self._abandon()
 
@@ -483,7 +485,7 @@ class Engine:
         if report is None or id(kernel) in self._reported:
             return
         self._reported[id(kernel)] = kernel
-        for finding in findings_of(report, rank):
+        for finding in findings_of(report, rank, kernel.name):
             self.log.add(finding)
 
     def _check_turns(self, launch: Launch) -> None:
@@ -533,10 +535,10 @@ class Engine:
 
     def _double_effect(self, ag: Agent, site: Any, where: str, reason: str, cure: str | None = None) -> None:
         op = "signal ADD" if site.op == "notify" else site.op
-        once = "the effect made once by each program"
+        once, got = "the effect made once by each program", f"made {where}"
         party = ag.party(site, site.arg)
         self.log.add(
-            make("double-effect", [party], op=op, where=where, reason=reason, cure=cure, expected=once, got=f"made {where}")
+            make("hazard.double-effect", [party], op=op, where=where, reason=reason, cure=cure, expected=once, got=got)
         )
 
     def check_canary(self, al: Allocation) -> None:

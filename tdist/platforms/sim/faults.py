@@ -59,6 +59,16 @@ def _add_bounds(full: dict[str, Any]) -> None:
     at = f"lane ({', '.join(map(str, lane))}) is " if lane else ""
     full.setdefault("expected", f"elements 0 … {full['elements'] - 1} of {full['tensor']} on rank {full['rank']}")
     full.setdefault("got", f"{at}element {full['index']}")
+    if not lane:
+        return
+    if full.get("masked"):
+        full.setdefault("why", f"the access has a mask, but it lets lane ({', '.join(map(str, lane))}) through")
+        full.setdefault(
+            "cure", "let the mask compare with the bound of that axis: `offs < n`, not `<=`, and that n"
+        )
+    else:
+        full.setdefault("why", "the access has no mask that turns lanes outside off")
+        full.setdefault("cure", "mask the access with the bound of that axis")
 
 
 class _Facts(dict[str, Any]):

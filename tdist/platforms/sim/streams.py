@@ -190,15 +190,14 @@ class Launch:
         note = "ended without reaching the barrier"
         return Party(self.rank, self.id, program, core, file, line, f"launch of {self.kernel.name}", note=note)
 
-    def ended_without_barrier(self) -> list[tuple[int, int, str]]:
-        """Agents that ended while others of the launch wait: (program, core, reason)."""
-        return [(program, core, self._why_ended(program, core)) for program, core in self.finished]
-
-    def _why_ended(self, program: int, core: int) -> str:
-        what = f"rank {self.rank}, program {program}"
-        if core:
-            return f"{what}: its second vector core ended without it (gated by sub_vec_id()?)"
-        return f"{what} ended or returned before it"
+    def why_ended(self, programs: Sequence[int], core: int) -> str:
+        """Why these agents of one core do not come to a barrier any more."""
+        one = len(programs) == 1
+        which = f"rank {self.rank}, program{'' if one else 's'} {', '.join(map(str, programs))}"
+        if not core:
+            return f"{which} ended or returned before it"
+        whose = "its second vector core" if one else "their second vector cores"
+        return f"{which}: {whose} ended without it (gated by sub_vec_id()?)"
 
     def abandon(self) -> None:
         """Its agents run no further; what they hold is free at once (an agent and its generator hold each other)."""
