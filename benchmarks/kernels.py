@@ -5,8 +5,11 @@ import triton.language as tl
 
 
 @triton.jit
-def gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """C = A @ B, one output tile a program, masked on all sides."""
+def gemm(a_ptr, b_ptr, c_ptr, M, N, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """C = A @ B, one output tile a program, masked on all sides.
+
+    K is a constant, since the interpreter cannot loop to a tensor under numpy 2.
+    """
     pid = tl.program_id(0)
     cols = tl.cdiv(N, BN)
     offs_m = pid // cols * BM + tl.arange(0, BM)
