@@ -11,23 +11,27 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from rich.console import Console
 
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.platforms.sim.process.boot import Boot
 from tdist.verify.options import Options
 
-if TYPE_CHECKING:
-    from tdist.verify.run import Report
-
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 
 _EPILOG = """\b
 Exit status: 0 verified, 1 verification failed, 2 usage, 3 environment.
+Words of the report (more in docs/operators.md):
+  exact, poison, float  steps of a mode: integers that have to be equal; other bytes in memory that nobody
+                        wrote; normal inputs under the policy
+  MERE, MARE            mean and maximum relative error as CANN defines them; they do not decide
+  bound                 |y-g| within what float32 sums in any order may differ by, from |A||B| and the terms
+  bias                  RMSE at most twice that of torch in the same precision, mean error no larger than chance
+  gamma                 the deterministic bound γ: an element beyond it is wrong on every machine
+  allclose              |y-g| <= atol + rtol |g|
 Examples:
   tdist-verify ag_gemm --dtype fp16
   tdist-verify my_kernels.py::my_op --nranks 8 --shape m=1000,n=300,k=200 --profile ascend
@@ -91,41 +95,37 @@ def _options(operator: str, given: dict[str, Any]) -> Options:
 
 def _verify(options: Options, json_path: Path | None) -> int:
     """Run and report. What cannot be written costs neither the other output nor the verdict."""
+    if json_path is not None:
+        _check_writable(json_path)
     with Boot() as boot:  # imports while this process does
         from tdist.verify.loader import load_operator
+        from tdist.verify.progress import LiveReport
         from tdist.verify.report import report_json
         from tdist.verify.run import verify
 
-        report = verify(load_operator(options.operator), options, boot=boot)
-    try:
-        _show(report)
-    finally:
-        if json_path is not None:
-            _write_json(json_path, report_json(report))
+        operator = load_operator(options.operator)
+        with LiveReport(sys.stdout, _drop_stdout) as live:
+            report = verify(operator, options, boot=boot, observer=live)
+            try:
+                live.conclude(report)
+            finally:
+                if json_path is not None:
+                    _write_json(json_path, report_json(report))
     return report.exit_code
 
 
-def _show(report: Report) -> None:
-    """Print the report. A reader that has gone away (`| head -1`) has seen enough: the verdict is still the status."""
-    from tdist.verify.report import render_report
-
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    try:
-        render_report(report, _Console(file=sys.stdout or io.StringIO(), width=None if is_terminal else 160))
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_stdout()
-    except OSError as error:
-        _drop_stdout()
-        raise EnvironmentUnfit(f"cannot write the report to standard output: {error.strerror}") from None
-
-
-class _Console(Console):
-    """rich ends the process with status 1 when its reader goes away; that status means something here."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+def _check_writable(path: Path) -> None:
+    """Before the run: a report that cannot be written is worth no minute of work."""
+    folder = path.parent
+    reason = ""
+    if path.is_dir():
+        reason = "it is a folder"
+    elif not folder.is_dir():
+        reason = f"there is no folder {folder}"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        reason = f"no permission to write {'it' if path.exists() else f'in {folder}'}"
+    if reason:
+        raise UsageError(f"cannot write --json {path}: {reason}")
 
 
 def _drop_stdout() -> None:

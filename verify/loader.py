@@ -13,7 +13,8 @@ from types import ModuleType
 
 from tdist import importer
 from tdist.errors import TdistError, UsageError
-from tdist.verify.operator import Operator, did_you_mean
+from tdist.verify.declaration import did_you_mean
+from tdist.verify.operator import Operator
 from tdist.verify.operators import BUILTIN
 
 _loading = threading.RLock()
@@ -121,6 +122,8 @@ def _run_module(loader, module: ModuleType, path: Path) -> None:
     try:
         with importer.user_names():
             loader.exec_module(module)
+    except UsageError as error:
+        raise UsageError(f"{_users_line(error, path)}: {error}") from None
     except TdistError:
         raise
     except Exception as error:

@@ -17,13 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdist.errors import UsageError
+from tdist.verify.declaration import check_types, did_you_mean, is_tile
 
 if TYPE_CHECKING:
     import torch
 
 DTYPES = ("fp16", "bf16", "fp32")
 _TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+OUTPUT_TYPES = ("float16", "bfloat16", "float32", "int8", "int16", "int32", "int64", "uint8", "bool")
+"""Element types of outputs as torch names them; integers and bool are compared exactly under every policy."""
 SYNC_FORMS = ("fine", "barrier")
+DEFAULT_TILE = (64, 64)
 MAX_RANKS = 1024
 
 
@@ -70,7 +74,7 @@ class Operator:
     workspace: Callable[..., Any] | None = None
     golden_local: Callable[..., Any] | None = None
     constraint: Callable[[Case], str | None] | None = None
-    tile: Callable[[Case], tuple[int, ...]] | None = None
+    tile: tuple[int, ...] | Callable[[Case], tuple[int, ...]] = DEFAULT_TILE
     outputs: tuple[str, ...] = ("out",)
     policy: str = "auto"
     rtol: float | None = None
@@ -119,7 +123,22 @@ class Operator:
         for name, value in named.items():
             if not isinstance(value, torch.Tensor):
                 raise UsageError(f"output {name} of {self.name} has to be a torch tensor, got {type(value).__name__}")
+            if str(value.dtype).removeprefix("torch.") not in OUTPUT_TYPES:
+                raise UsageError(
+                    f"output {name} of {self.name} is {value.dtype}, which cannot be compared; outputs are "
+                    f"{', '.join(OUTPUT_TYPES)}"
+                )
         return named
+
+    def tile_of(self, case: Case) -> tuple[int, ...]:
+        """Extents of an output tile of this case.
+
+        Raises: UsageError if the declared function gives something else.
+        """
+        tile = self.tile(case) if callable(self.tile) else self.tile
+        if not is_tile(tile):
+            raise UsageError(f"tile=… of {self.name} returned {tile!r}; it has to give a tuple of positive integers")
+        return tuple(tile)
 
 
 def operator(
@@ -147,7 +166,7 @@ def operator(
         workspace: `workspace(rt, case)`, called once a run before the launches; `close()` is called on it afterwards.
         golden_local: `golden_local(case, rank, inputs_by_rank)` for worlds without a process group.
         constraint: gives a reason to refuse a case, or None.
-        tile: extents of an output tile, for the report of wrong tiles.
+        tile: extents of an output tile, for the report of wrong tiles: a tuple, or `tile(case)` that gives one.
         outputs: names of the outputs.
         policy, rtol, atol: how floats are compared unless the command line says otherwise.
         relaunchable: whether launches may follow each other on one workspace with no host reset; needs `workspace`.
@@ -157,21 +176,17 @@ def operator(
     """
 
     def declare(host: Callable[..., Any]) -> Operator:
-        declared = Operator(
-            name=name or host.__name__,
-            host=host,
-            inputs=inputs,
-            golden=golden,
-            shape=dict(shape),
-            source=Path(inspect.getfile(host)),
-            **contract,
-        )
+        given = {"name": host.__name__ if name is None else name, **required, **contract}
+        declared = Operator(host=host, source=Path(inspect.getfile(host)), **check_types(host.__name__, given))
         _check_declaration(declared)
         return declared
 
-    unknown = set(contract) - set(Operator.__dataclass_fields__)
-    if unknown:
-        raise UsageError(f"@operator does not know {', '.join(sorted(unknown))}; see help(tdist.verify.operator)")
+    required = {"shape": shape, "inputs": inputs, "golden": golden}
+    known = tuple(field for field in Operator.__dataclass_fields__ if field not in ("host", "source"))
+    for unknown in (parameter for parameter in contract if parameter not in known):
+        raise UsageError(
+            f"@operator does not know {unknown}{did_you_mean(unknown, known)}; it takes {', '.join(known)}"
+        )
     return declare
 
 
@@ -180,8 +195,10 @@ def _check_declaration(declared: Operator) -> None:
         _check_choice(f"dtype declared by {declared.name}", dtype, DTYPES)
     for form in declared.sync:
         _check_choice(f"sync form declared by {declared.name}", form, SYNC_FORMS)
-    if not (declared.dtypes and declared.sync and declared.outputs and declared.shape):
-        raise UsageError(f"{declared.name} has to declare at least one dtype, sync form, output and shape symbol")
+    if declared.policy != "auto":
+        from tdist.verify.policies import POLICIES
+
+        _check_choice(f"policy declared by {declared.name}", declared.policy, tuple(POLICIES))
     if declared.relaunchable and declared.workspace is None:
         raise UsageError(
             f"{declared.name} is declared relaunchable but has no workspace=…: what would the second launch run on?"
@@ -191,14 +208,6 @@ def _check_declaration(declared: Operator) -> None:
 def _check_choice(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise UsageError(f"unknown {what}: {value!r}{did_you_mean(value, allowed)}; it takes {', '.join(allowed)}")
-
-
-def did_you_mean(value: str, allowed: tuple[str, ...]) -> str:
-    """` (did you mean 'x'?)` or nothing."""
-    import difflib
-
-    close = difflib.get_close_matches(value, allowed, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def check_nranks(nranks: int) -> None:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tdist.errors import UsageError
-from tdist.verify.operator import check_nranks, did_you_mean, format_shape
+from tdist.verify.declaration import did_you_mean
+from tdist.verify.operator import check_nranks, format_shape
 
 SYNC_CHOICES = ("both", "fine", "barrier")
 PROFILES = ("seed", "ascend")
 PLATFORMS = ("sim",)
 MAX_SEED = 2**63 - 1
+MAX_LAUNCHES = 1000
+"""Inputs and outputs of all launches of a step are held at once."""
 
 
 def _option(default: Any, text: str, **metadata: Any) -> Any:
@@ -65,10 +68,11 @@ class Options:
     sync: str = _option("both", "Mode: fine-grained, barrier-all, or one after the other.", choices=SYNC_CHOICES)
     schedule: str = _option("", "Scheduler for all modes; by default each mode's own.", metavar="NAME")
     seed: int = _option(0, "Seed of inputs and schedules.", metavar="S")
+    launches: int = _option(4, "Launches on one workspace, where the operator is relaunchable.", metavar="N")
     profile: str = _option("seed", "Ordering profile that decides the verdict.", choices=PROFILES)
     policy: str = _option("", "Tolerance policy for float runs; by default the operator's.", metavar="NAME")
-    rtol: float | None = _option(None, "Relative tolerance of the allclose policy.", metavar="X")
-    atol: float | None = _option(None, "Absolute tolerance of the allclose policy.", metavar="X")
+    rtol: float | None = _option(None, "Relative tolerance; implies --policy allclose.", metavar="X")
+    atol: float | None = _option(None, "Absolute tolerance; implies --policy allclose.", metavar="X")
     platform: str = _option("sim", "Where the ranks run.", choices=PLATFORMS)
     detect: bool = _option(True, "Race detection.", flag=True)
 
@@ -94,12 +98,22 @@ class Options:
     def _check_numbers(self) -> None:
         if not 0 <= self.seed <= MAX_SEED:
             raise UsageError(f"--seed has to be between 0 and {MAX_SEED}, got {self.seed}")
-        if (self.rtol is not None or self.atol is not None) and self.policy != "allclose":
-            raise UsageError("--rtol and --atol belong to --policy allclose; the other policies derive their bounds")
+        if not 1 <= self.launches <= MAX_LAUNCHES:
+            raise UsageError(f"--launches has to be between 1 and {MAX_LAUNCHES}, got {self.launches}")
+        if (self.rtol is not None or self.atol is not None) and self.policy not in ("", "allclose"):
+            raise UsageError(
+                f"--rtol and --atol imply --policy allclose; --policy {self.policy} derives its own bounds: "
+                "leave one of them out"
+            )
         for name in ("rtol", "atol"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise UsageError(f"--{name} has to be a number from 0 up, got {value}")
+
+    @property
+    def chosen_policy(self) -> str:
+        """The policy that the options ask for; empty for the operator's own."""
+        return "allclose" if self.rtol is not None or self.atol is not None else self.policy
 
     def replay(self) -> str:
         """The command line that does this run again."""

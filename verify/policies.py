@@ -16,7 +16,7 @@ import torch
 
 from tdist.errors import UsageError
 from tdist.golden import Reference
-from tdist.verify.operator import did_you_mean
+from tdist.verify.declaration import did_you_mean
 
 LAMBDA = 6.0
 """Calibrated on CPU results with float32 partials; on a card it has to be calibrated again."""
@@ -27,6 +27,7 @@ MIN_SAMPLES = 1024
 ACCUMULATOR_ROUNDOFF = 2.0**-24
 
 UNIT_ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 HALF_SUBNORMAL = {torch.float16: 2.0**-25, torch.bfloat16: 2.0**-134, torch.float32: 2.0**-150}
 TORCH_TOLERANCE = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5)}
 CANN_THRESHOLD = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 2.0**-13}
@@ -170,11 +171,40 @@ def compare(policy: str, y: torch.Tensor, ref: Reference, setting: Setting) -> C
         raise UsageError(
             f"unknown policy: {policy!r}{did_you_mean(policy, tuple(POLICIES))}; one of {', '.join(POLICIES)}"
         )
-    if y.dtype not in UNIT_ROUNDOFF:
-        raise UsageError(f"outputs of {y.dtype} cannot be compared; policies know {', '.join(map(str, UNIT_ROUNDOFF))}")
+    if y.dtype not in UNIT_ROUNDOFF and y.dtype not in INTEGERS:
+        known = ", ".join(str(dtype) for dtype in (*UNIT_ROUNDOFF, *INTEGERS))
+        raise UsageError(f"outputs of {y.dtype} cannot be compared; policies know {known}")
     if y.shape != ref.value.shape:
         raise UsageError(f"the output has shape {tuple(y.shape)}, its golden {tuple(ref.value.shape)}")
+    if y.dtype in INTEGERS:
+        return _exact_integers(y, ref.value, setting)
     return POLICIES[policy](y, ref, setting)
+
+
+def _exact_integers(y: torch.Tensor, golden: torch.Tensor, setting: Setting) -> Comparison:
+    """Counts, indices and masks: equality in int64, whatever the policy; float64 would round what is beyond 2^53."""
+    if not y.numel():
+        return Comparison("exact", True, 0)
+    got, wanted = y.to(torch.int64), golden.to(torch.int64)
+    right = (got == wanted) & (wanted.to(golden.dtype) == golden)
+    index = _worst((~right).double(), right)
+    return Comparison(
+        "exact",
+        passed=bool(right.all()),
+        elems=y.numel(),
+        wrong_elems=int((~right).sum()),
+        worst_error=0.0 if bool(right.all()) else math.inf,
+        worst_index=index,
+        got=got[index].item(),
+        expected=golden[index].item(),
+        allowed=0.0,
+        tiles=_tile_count(y, setting.tile),
+        wrong_tiles=_wrong_tiles(right, setting.tile),
+    )
+
+
+def _tile_count(y: torch.Tensor, tile: tuple[int, ...]) -> int:
+    return math.prod(-(-extent // _tile_extent(tile, y.dim(), axis)) for axis, extent in enumerate(y.shape))
 
 
 def _magnitude(ref: Reference, policy: str) -> torch.Tensor:
@@ -218,7 +248,7 @@ def _judge(policy: str, y: torch.Tensor, ref: Reference, allowed: torch.Tensor, 
         got=got[index].item(),
         expected=golden[index].item(),
         allowed=allowed.expand(y.shape)[index].item(),
-        tiles=math.prod(-(-extent // _tile_extent(setting.tile, y.dim(), axis)) for axis, extent in enumerate(y.shape)),
+        tiles=_tile_count(y, setting.tile),
         wrong_tiles=_wrong_tiles(right, setting.tile),
         metrics=_metrics(error, golden, y.dtype),
     )

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import traceback
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from tdist.errors import TdistError, UsageError
+from tdist.errors import EnvironmentUnfit, TdistError, UsageError, WorldStopped
 from tdist.golden import Reference
 from tdist.platforms.base import RankRuntime
 from tdist.verify.heap import release_shmem
 from tdist.verify.loader import load_operator
 from tdist.verify.operator import Case, Operator
 from tdist.verify.policies import Comparison, Setting, compare
-
-DEFAULT_TILE = (64, 64)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def run_operator(rt: RankRuntime, operator: Operator, job: Job) -> list[LaunchRe
 
     Launches are queued one behind the other; nothing but the operator's own protocol orders them across ranks.
     """
-    with _users_code(operator, "the inputs function"):
+    with _users_code(operator, "the inputs function", operator.inputs):
         inputs = [operator.inputs(job.case, rt.rank, launch) for launch in range(job.launches)]
     kept = [{name: tensor.clone() for name, tensor in given.items()} for given in inputs]
     outputs = _launch_all(rt, operator, job.case, inputs)
@@ -96,15 +96,15 @@ def _launch_all(
     rt: RankRuntime, operator: Operator, case: Case, inputs: list[dict[str, torch.Tensor]]
 ) -> list[dict[str, torch.Tensor]]:
     """Make the workspace, launch, read the outputs back, give the workspace back."""
-    with _users_code(operator, "the workspace function"):
+    with _users_code(operator, "the workspace function", operator.workspace):
         workspace = operator.workspace(rt, case) if operator.workspace else None
     leading = () if operator.workspace is None else (workspace,)
-    with _users_code(operator, "the host function"):
+    with _users_code(operator, "the host function", operator.host):
         returned = [operator.named_outputs(operator.host(rt, case, *leading, **given)) for given in inputs]
     rt.synchronize()
     outputs = [{name: value.detach().cpu().clone() for name, value in named.items()} for named in returned]
     if workspace is not None and hasattr(workspace, "close"):
-        with _users_code(operator, "close() of the workspace"):
+        with _users_code(operator, "close() of the workspace", operator.workspace):
             workspace.close()
     release_shmem()
     return outputs
@@ -118,52 +118,110 @@ def _result(
     inputs: dict[str, torch.Tensor],
     outputs: dict[str, torch.Tensor],
 ) -> LaunchResult:
-    tile = operator.tile(job.case) if operator.tile else DEFAULT_TILE
+    with _users_code(operator, "tile=…", operator.host):
+        tile = operator.tile_of(job.case)
     checksums = {name: tile_checksums(value, tile) for name, value in outputs.items()}
     if not job.judge:
         return LaunchResult(checksums=checksums)
     setting = Setting(rt.nranks, job.rtol, job.atol, tile, operator.low_precision_partials)
-    references = _references(rt, operator, job.case, launch, inputs)
+    references = _references(rt, operator, job.case, launch, inputs, outputs)
     compared = {name: compare(job.policy, value, references[name], setting) for name, value in outputs.items()}
     return LaunchResult(compared, checksums)
 
 
 def _references(
-    rt: RankRuntime, operator: Operator, case: Case, launch: int, inputs: dict[str, torch.Tensor]
+    rt: RankRuntime,
+    operator: Operator,
+    case: Case,
+    launch: int,
+    inputs: dict[str, torch.Tensor],
+    outputs: dict[str, torch.Tensor],
 ) -> dict[str, Reference]:
     """The golden's outputs by name: over the process group where there is one, else from all ranks' inputs."""
-    with _users_code(operator, "the golden"):
+    _check_golden(operator)
+    with _users_code(operator, "the golden", operator.golden):
         returned = _golden(rt, operator, case, launch, inputs)
-    named = dict(returned) if isinstance(returned, Mapping) else {operator.outputs[0]: returned}
-    if set(named) != set(operator.outputs):
-        raise UsageError(f"the golden of {operator.name} returned {', '.join(named)}; outputs are {operator.outputs}")
-    return {name: value if isinstance(value, Reference) else Reference(value) for name, value in named.items()}
+        named = dict(returned) if isinstance(returned, Mapping) else {operator.outputs[0]: returned}
+        if set(named) != set(operator.outputs):
+            declared = ", ".join(operator.outputs)
+            raise UsageError(f"it returned {', '.join(map(str, named))}; the declared outputs are {declared}")
+        return {name: _reference(name, value, outputs[name]) for name, value in named.items()}
+
+
+def _reference(output: str, value: Any, got: torch.Tensor) -> Reference:
+    if not isinstance(value, Reference | torch.Tensor):
+        kind = type(value).__name__
+        raise UsageError(f"it gave a {kind} for output {output}; it has to be a torch tensor or a Reference")
+    reference = value if isinstance(value, Reference) else Reference(value)
+    if got.shape != reference.value.shape:
+        shape = tuple(reference.value.shape)
+        raise UsageError(f"it gives {output} the shape {shape}, the host function returned {tuple(got.shape)}")
+    return reference
 
 
 def _golden(rt: RankRuntime, operator: Operator, case: Case, launch: int, inputs: dict[str, torch.Tensor]) -> Any:
-    if dist.is_available() and dist.is_initialized():
+    if operator.golden_local is None or _in_group():
         return operator.golden(case, rt.rank, **inputs)
-    if operator.golden_local is None:
-        raise UsageError(
-            f"the golden of {operator.name} needs a torch.distributed group, which in-process worlds do not have: "
-            "use tdist-verify, or declare golden_local=…"
-        )
     everyone = [operator.inputs(case, rank, launch) for rank in range(case.nranks)]
     return operator.golden_local(case, rt.rank, everyone)
 
 
+def _in_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def _check_golden(operator: Operator) -> None:
+    if operator.golden_local is None and not _in_group():
+        raise UsageError(
+            f"the golden of {operator.name} needs a torch.distributed group, which in-process worlds do not have: "
+            "use tdist-verify, or declare golden_local=…"
+        )
+
+
 @contextlib.contextmanager
-def _users_code(operator: Operator, what: str) -> Iterator[None]:
-    """What the user's code raises is told with the user's own line, without our frames."""
+def _users_code(operator: Operator, what: str, function: Callable[..., Any] | None) -> Iterator[None]:
+    """What the user's code raises, or is refused by ours, is told with the user's own line, without our frames.
+
+    Args:
+        what: role of the code, for the message.
+        function: what is called; its first line is the place where no line of the user's file was left.
+    """
     try:
         yield
-    except TdistError:
+    except (WorldStopped, EnvironmentUnfit):
         raise
+    except TdistError as error:
+        if str(operator.source) in str(error):
+            raise
+        raise TdistError(f"{_place(operator, function, error)}: {what} of {operator.name}: {error}") from error
     except (Exception, SystemExit) as error:
-        frames = list(traceback.extract_tb(error.__traceback__))
-        mine = [frame for frame in frames if frame.filename == str(operator.source)] or frames
-        at = f"{mine[-1].filename}:{mine[-1].lineno}: `{mine[-1].line}`"
-        raise TdistError(f"{at}: {what} of {operator.name} raised {type(error).__name__}: {error}") from error
+        told = f"{type(error).__name__}: {error}{_hint(error)}"
+        raise TdistError(f"{_place(operator, function, error)}: {what} of {operator.name} raised {told}") from error
+
+
+def _place(operator: Operator, function: Callable[..., Any] | None, error: BaseException) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(operator.source)]
+    if frames:
+        return f"{frames[-1].filename}:{frames[-1].lineno}: `{frames[-1].line}`"
+    return defined_at(function, operator.source)
+
+
+def defined_at(function: Callable[..., Any] | None, source: Path) -> str:
+    """`file:line` of a function or class, as far as it is known."""
+    try:
+        defined = inspect.unwrap(function) if callable(function) else None
+        code = getattr(defined, "__code__", None)
+        if code is not None:
+            return f"{code.co_filename}:{code.co_firstlineno}"
+        return f"{inspect.getsourcefile(defined)}:{inspect.getsourcelines(defined)[1]}"  # pyright: ignore[reportArgumentType]
+    except (OSError, TypeError, ValueError):
+        return str(source)
+
+
+def _hint(error: BaseException) -> str:
+    if isinstance(error, RuntimeError) and "device type" in str(error) and "npu" in str(error):
+        return " (tensors of simulated ranks are CPU tensors: use the inputs' device; docs/operators.md, Devices)"
+    return ""
 
 
 def tile_checksums(value: torch.Tensor, tile: tuple[int, ...]) -> list[int]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tdist.findings import FindingLog, render
-from tdist.verify.operator import format_shape
+from tdist.verify.operator import Case, format_shape
 from tdist.verify.policies import Comparison
 from tdist.verify.run import ModeResult, Report, StepResult, finding_weights
 
@@ -21,22 +21,34 @@ SCHEMA_VERSION = 1
 SHOWN_TILES = 4
 _VERDICTS = {"verified": "bold green", "failed": "bold red", "undecided": "bold yellow"}
 COLUMNS = ("verdict", "policy", "worst error/allowed", "at", "got", "expected", "wrong tiles", "MERE", "MARE")
+UNGATED = ("MERE", "MARE")
+WIDE = 100
+"""From this many columns on a terminal shows figures that do not gate."""
+SHOWN_PLACES = 4
 
 
 def render_report(report: Report, console: Console) -> None:
     """Print the summary: each mode with its ranks, findings, diagnosis, verdict, limits, seed and replay line."""
-    case = report.cases[0]
-    console.print(
-        Text(f"{report.operator}  {format_shape(case.shape)}  {case.nranks} ranks  seed {report.options.seed}", "bold")
-    )
+    render_head(report.operator, report.cases[0], console)
     for result in report.modes:
-        _render_mode(result, report, console)
+        render_mode(result, report.options.profile, console)
+    render_conclusion(report, console)
+
+
+def render_head(operator: str, case: Case, console: Console) -> None:
+    """What is being run."""
+    console.print(Text(f"{operator}  {format_shape(case.shape)}  {case.nranks} ranks  seed {case.seed}", "bold"))
+
+
+def render_conclusion(report: Report, console: Console) -> None:
+    """What stands below the modes: findings, diagnosis, verdict, limits, seed and replay line."""
     _render_findings(report, console)
     for dtype in dict.fromkeys(result.dtype for result in report.modes):
         if report.diagnosis(dtype):
-            console.print(f"{dtype}: {report.diagnosis(dtype)}")
+            _line(console, 0, f"{dtype}: {report.diagnosis(dtype)}")
     verdict = (report.verdict.upper(), _VERDICTS[report.verdict])
-    console.print(Text.assemble(verdict, f"  {report.operator}, {len(report.modes)} runs in {report.seconds:.1f} s"))
+    runs = "1 run" if len(report.modes) == 1 else f"{len(report.modes)} runs"
+    console.print(Text.assemble(verdict, f"  {report.operator}, {runs} in {report.seconds:.1f} s"))
     _render_remarks(report, console)
     console.print("Not seen by this run:", style="dim")
     for limit in report.limits:
@@ -50,8 +62,9 @@ def _line(console: Console, indent: int, text: str, style: str = "") -> None:
     console.print(Text(" " * indent + text, style), soft_wrap=True)
 
 
-def _render_mode(result: ModeResult, report: Report, console: Console) -> None:
-    passed = result.passed(report.options.profile)
+def render_mode(result: ModeResult, profile: str, console: Console) -> None:
+    """One mode's verdict and steps."""
+    passed = result.passed(profile)
     seconds = sum(step.seconds for step in result.steps)
     head = Text.assemble(
         ("PASS " if passed else "FAIL ", "green" if passed else "red"),
@@ -60,7 +73,7 @@ def _render_mode(result: ModeResult, report: Report, console: Console) -> None:
     )
     console.print(head)
     for step in result.steps:
-        _render_step(step, report.options.profile, console)
+        _render_step(step, profile, console)
 
 
 def _render_step(step: StepResult, profile: str, console: Console) -> None:
@@ -71,7 +84,7 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
         _line(console, 2, f"{step.name}: did not finish: {step.error}", "red")
     rows = list(step.comparisons())
     if rows:
-        console.print(Padding(_rank_table(step.name, rows), (0, 0, 0, 2), expand=False))
+        console.print(Padding(_rank_table(step.name, rows, console.width), (0, 0, 0, 2), expand=False))
     for note in _notes(step):
         _line(console, 4, note)
     if not rows and not step.error:
@@ -85,31 +98,41 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
 
 
 def _notes(step: StepResult) -> list[str]:
-    """What policies remark: on failures with their place, the rest once."""
-    notes: dict[str, None] = {}
+    """What policies remark: each remark once, on failures with the places it holds for."""
+    places: dict[str, list[str]] = {}
     for rank, launch, output, comparison in step.comparisons():
-        place = "" if comparison.passed else f"rank {rank}, launch {launch}, {output}: "
-        notes |= dict.fromkeys(f"{step.name}: {place}{note}" for note in comparison.notes)
-    return list(notes)
+        for note in comparison.notes:
+            mine = places.setdefault(note, [])
+            mine += [] if comparison.passed else [f"rank {rank} launch {launch} {output}"]
+    return [f"{step.name}: {note}{_listed(mine)}" for note, mine in places.items()]
 
 
-def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]]) -> Table:
-    """One row for each rank: the worst of its launches and outputs."""
+def _listed(places: list[str]) -> str:
+    if not places:
+        return ""
+    more = len(places) - SHOWN_PLACES
+    return f" (fails on {', '.join(places[:SHOWN_PLACES])}{f' and {more} more' if more > 0 else ''})"
+
+
+def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]], width: int) -> Table:
+    """One row for each rank: the worst of its launches and outputs. A narrow terminal gets what decides."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in (name, *COLUMNS):
-        table.add_column(title, no_wrap=title != "wrong tiles")
+    titles = COLUMNS if width >= WIDE else tuple(title for title in COLUMNS if title not in UNGATED)
+    for title in (name, *titles):
+        table.add_column(title, overflow="fold")
     for rank in sorted({row[0] for row in rows}):
         mine = [row for row in rows if row[0] == rank]
         _, launch, output, worst = max(mine, key=lambda row: (not row[3].passed, row[3].worst_error))
-        table.add_row(f"rank {rank}", *_cells(worst, launch, output), style="" if worst.passed else "red")
+        cells = _cells(worst, launch, output)
+        table.add_row(f"rank {rank}", *(cells[title] for title in titles), style="" if worst.passed else "red")
     return table
 
 
-def _cells(comparison: Comparison, launch: int, output: str) -> list[str]:
+def _cells(comparison: Comparison, launch: int, output: str) -> dict[str, str]:
     place = "" if comparison.worst_index is None else f"{output}{list(comparison.worst_index)} launch {launch}"
     values = [place, _number(comparison.got), _number(comparison.expected)]
-    shown = values if comparison.worst_error else ["", "", ""]
-    return [
+    shown = values if comparison.worst_error or not comparison.passed else ["", "", ""]
+    cells = [
         "pass" if comparison.passed else "FAIL",
         comparison.policy,
         _number(comparison.worst_error),
@@ -118,6 +141,7 @@ def _cells(comparison: Comparison, launch: int, output: str) -> list[str]:
         _number(comparison.metrics.get("mere")),
         _number(comparison.metrics.get("mare")),
     ]
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def _tiles(comparison: Comparison) -> str:

@@ -11,24 +11,25 @@ A step that cannot finish ends its mode; what was found until then is kept.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tdist.errors import EnvironmentUnfit, TdistError
+from tdist.errors import TdistError
 from tdist.findings import Finding, FindingLog, Party, Severity, make
 from tdist.platforms.sim.process.boot import Boot
 from tdist.verify.loader import absolute_spec
-from tdist.verify.modes import Mode, diagnose, modes_for
+from tdist.verify.modes import Mode, diagnose, explain, modes_for
 from tdist.verify.operator import Case, Operator, check_nranks
 from tdist.verify.options import Options
 from tdist.verify.policies import Comparison
 from tdist.verify.rank_job import Job, LaunchResult
 from tdist.verify.worlds import POISONS, Runner, WorldResult, open_runner
 
-LAUNCHES = 2
-"""Launches on one workspace of an operator that is relaunchable: the second meets what the first left behind."""
+POISON_LAUNCHES = 2
+"""Launches of the exact step that the poison step repeats: one meets fresh memory, one a used workspace."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """One of verified, failed, and undecided (the machine did not let a run finish)."""
-        return "verified" if self.passed else "undecided" if self.exit_code == EnvironmentUnfit.exit_code else "failed"
+        """One of verified, failed, and undecided (a wrong request or the machine did not let a run finish)."""
+        return {0: "verified", 1: "failed"}.get(self.exit_code, "undecided")
 
     @property
     def exit_code(self) -> int:
@@ -119,23 +120,48 @@ class Report:
         return 0 if self.passed else max([1, *broken])
 
     def diagnosis(self, dtype: str) -> str:
-        """What the table of modes says about a dtype's fault; empty where it says nothing.
+        """What findings or else the table of modes say about a dtype's fault; empty where they say nothing.
 
-        Only verdicts count: a mode that could not finish, with nothing found, says nothing about the kernel.
+        Findings first: the table is asked only where wrong numbers are all there is. A mode that could not finish, with
+        nothing found, says nothing about the kernel.
         """
+        profile = self.options.profile
         mine = [result for result in self.modes if result.dtype == dtype]
-        if self.exit_code > 1 or any(result.unjudged(self.options.profile) for result in mine):
+        if self.exit_code > 1 or any(result.unjudged(profile) for result in mine):
             return ""
-        explained = any(f.fails(self.options.profile) for result in mine for f in result.log)
-        return diagnose({result.mode.name: result.passed(self.options.profile) for result in mine}, explained)
+        failing = [finding for result in mine for finding in result.log.failing(profile)]
+        if failing:
+            return explain(failing)
+        return diagnose({result.mode: result.passed(profile) for result in mine})
 
 
-def verify(operator: Operator, options: Options, *, in_process: bool = False, boot: Boot | None = None) -> Report:
+class Observer:
+    """Hears about a run while it lasts; this one does nothing with it."""
+
+    def started(self, operator: Operator, options: Options, case: Case) -> None:
+        """The request has been checked; nothing has run."""
+
+    def step_started(self, dtype: str, mode: Mode, step: str) -> None:
+        """A step begins; its world is about to be made."""
+
+    def mode_finished(self, result: ModeResult) -> None:
+        """All steps of a mode have been judged."""
+
+
+def verify(
+    operator: Operator,
+    options: Options,
+    *,
+    in_process: bool = False,
+    boot: Boot | None = None,
+    observer: Observer | None = None,
+) -> Report:
     """Run `operator` as `options` say.
 
     Args:
         in_process: threads instead of rank processes; the golden is then the operator's local one.
         boot: a fork server for the rank processes that was started ahead.
+        observer: hears about each step and mode while the run lasts.
 
     Raises:
         UsageError: options that the operator does not take.
@@ -146,10 +172,14 @@ def verify(operator: Operator, options: Options, *, in_process: bool = False, bo
     cases = _cases(operator, options)
     started, begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
     modes: list[ModeResult] = []
+    watching = observer or Observer()
+    watching.started(operator, options, cases[0])
     with open_runner(operator, options, in_process, boot) as runner:
         for case in cases:
             for mode in modes_for(operator, options.sync, options.schedule):
-                modes.append(_run_mode(runner, operator, options, replace(case, sync=mode.protocol), mode))
+                mine = replace(case, sync=mode.protocol)
+                modes.append(_run_mode(runner, operator, options, mine, mode, watching))
+                watching.mode_finished(modes[-1])
     return Report(
         operator.name,
         options,
@@ -158,7 +188,7 @@ def verify(operator: Operator, options: Options, *, in_process: bool = False, bo
         started,
         time.monotonic() - begin,
         str(operator.source),
-        _limits(options, modes),
+        _limits(operator, options, modes),
     )
 
 
@@ -168,20 +198,25 @@ def _cases(operator: Operator, options: Options) -> tuple[Case, ...]:
     return tuple(operator.case(dtype=d, nranks=options.nranks, shape=shape, seed=options.seed) for d in dtypes)
 
 
-def _run_mode(runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode) -> ModeResult:
+def _run_mode(
+    runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode, observer: Observer
+) -> ModeResult:
     spec = absolute_spec(options.operator or operator.name)
-    launches = LAUNCHES if operator.relaunchable else 1
+    launches = options.launches if operator.relaunchable else 1
     exact = Job(spec, case, launches, policy="exact")
-    policy = options.policy or operator.policy
+    policy = options.chosen_policy or operator.policy
     rtol = operator.rtol if options.rtol is None else options.rtol
     atol = operator.atol if options.atol is None else options.atol
-    floats = Job(spec, replace(case, fill="float"), launches, policy=policy, rtol=rtol, atol=atol)
+    poisoned = replace(exact, launches=min(launches, POISON_LAUNCHES), judge=False)
+    floats = Job(spec, replace(case, fill="float"), policy=policy, rtol=rtol, atol=atol)
+    observer.step_started(case.dtype, mode, "exact")
     steps = [_step("exact", runner, exact, mode, POISONS[0])]
-    plan = (("poison", replace(exact, judge=False), POISONS[1]), ("float", floats, POISONS[0]))
+    plan = (("poison", poisoned, POISONS[1]), ("float", floats, POISONS[0]))
     for name, job, poison in plan:
         if steps[0].error:
             steps.append(StepResult(name, skipped="the exact step did not finish"))
             continue
+        observer.step_started(case.dtype, mode, name)
         steps.append(_step(name, runner, job, mode, poison))
     steps[1] = _judge_poison(steps[0], steps[1], operator)
     return ModeResult(case.dtype, mode, tuple(steps))
@@ -201,11 +236,16 @@ def _step(name: str, runner: Runner, job: Job, mode: Mode, poison: int) -> StepR
     return StepResult(name, world.ranks, world.findings, world.error, code, seconds=time.monotonic() - begin)
 
 
+_BY_RANK = re.compile(r"raised by the host function of (rank \d+)")
+
+
 def _told(error: Exception) -> str:
-    """An exception in words: its type where it is not ours, its text, its notes."""
+    """An exception in words: the rank, its type where it is not ours, its text, its notes."""
     text = str(error) if isinstance(error, TdistError) else f"{type(error).__name__}: {error}"
     notes = [note.split("; its traceback")[0].splitlines()[0] for note in getattr(error, "__notes__", [])]
-    return "; ".join([text, *notes])
+    ranks = [found[1] for found in map(_BY_RANK.fullmatch, notes) if found]
+    rest = [note for note in notes if not _BY_RANK.fullmatch(note)]
+    return "; ".join([": ".join([*ranks[:1], text]), *rest])
 
 
 def _judge_poison(exact: StepResult, poison: StepResult, operator: Operator) -> StepResult:
@@ -214,7 +254,7 @@ def _judge_poison(exact: StepResult, poison: StepResult, operator: Operator) -> 
         return poison
     found = []
     for rank, (first, second) in enumerate(zip(exact.ranks, poison.ranks, strict=True)):
-        for launch, (one, other) in enumerate(zip(first or (), second or (), strict=True)):
+        for launch, (one, other) in enumerate(zip(first or (), second or (), strict=False)):
             for output in one.checksums:
                 found += _differences(operator, rank, launch, output, one.checksums[output], other.checksums[output])
     return replace(poison, findings=poison.findings + tuple(found))
@@ -244,11 +284,20 @@ def _differences(
     ]
 
 
-def _limits(options: Options, modes: list[ModeResult]) -> tuple[str, ...]:
+def _launches_seen(operator: Operator, options: Options) -> str:
+    if not operator.relaunchable:
+        return "one launch: the operator is not declared relaunchable, what a second one would meet was not run"
+    if options.launches == 1:
+        return "one launch: what a second one on the same workspace would meet was not run (--launches)"
+    return f"{options.launches} launches on one workspace: faults that need more were not reached (--launches)"
+
+
+def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tuple[str, ...]:
     """What this run could not have seen."""
     schedules = ", ".join(sorted({result.mode.schedule for result in modes}))
     limits = [
         f"one schedule each of {schedules} at seed {options.seed}: other interleavings were not run",
+        _launches_seen(operator, options),
         "simulated ranks: nothing ran on hardware, nothing is said about speed or about what a vendor's compiler emits",
     ]
     if not options.detect:

@@ -48,11 +48,11 @@ def test_two_runs_with_one_seed_differ_in_nothing_but_the_run(tmp_path):
     assert [mode["mode"]["name"] for mode in reports[0]["modes"]] == ["fine", "barrier"]
 
 
-def test_results_are_shown_although_the_json_file_cannot_be_written(tmp_path):
-    path = tmp_path / "no" / "such" / "folder.json"
-    result = run("all_gather", "--shape", "m=4,n=4", "--nranks", "2", "--sync", "fine", "--json", str(path))
+def test_results_are_shown_although_the_json_file_cannot_be_written():
+    """What the check before the run cannot see: a device that is full."""
+    result = run("all_gather", "--shape", "m=4,n=4", "--nranks", "2", "--sync", "fine", "--json", "/dev/full")
     assert "VERIFIED" in result.output
-    assert f"cannot write --json {path}: No such file or directory" in result.output
+    assert "cannot write --json /dev/full: No space left on device" in result.output
     assert result.exit_code == 2
 
 
@@ -79,6 +79,27 @@ def forgets(rt, case, x):
 @operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x)
 def shrinks(rt, case, x):
     return x[:-1].clone()
+
+@operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x.nosuch)
+def golden_raises(rt, case, x):
+    return x + 0
+
+def counted(case, rank, x):
+    return {"n": torch.arange(8), "odd": torch.arange(8) % 2 == 1}
+
+@operator(shape={"m": 4}, inputs=inputs, golden=counted, outputs=("n", "odd"), tile=(1,))
+def counts(rt, case, x):
+    return counted(case, 0, x)
+
+@operator(shape={"m": 4}, inputs=inputs, golden=counted, outputs=("n", "odd"), tile=lambda case: (1,))
+def miscounts(rt, case, x):
+    n = torch.arange(8, dtype=torch.int32)
+    n[5] += 1
+    return {"n": n, "odd": n < 0}
+
+@operator(shape={"m": 4}, inputs=inputs, golden=lambda case, rank, x: x)
+def complexes(rt, case, x):
+    return x.to(torch.complex64)
 """
 
 
@@ -94,14 +115,35 @@ def users(tmp_path: Path) -> Path:
     [
         ("copies", 0, "VERIFIED"),
         ("raises", 1, "nothing here"),
-        ("forgets", 2, "declares outputs out, its host function returned y"),
-        ("shrinks", 2, "the output has shape (3,), its golden (4,)"),
+        ("forgets", 1, "declares outputs out, its host function returned y"),
+        ("shrinks", 1, "it gives out the shape (4,), the host function returned (3,)"),
+        ("golden_raises", 1, "the golden of golden_raises raised AttributeError"),
+        ("counts", 0, "VERIFIED"),
+        ("miscounts", 1, "[5]"),
+        ("complexes", 1, "is torch.complex64, which cannot be compared"),
     ],
 )
 def test_a_users_operator(users, name, code, text):
     result = run(f"{users}::{name}", "--nranks", "2", "--sync", "fine")
     assert text in result.output
     assert result.exit_code == code, result.output
+    assert ("VERIFIED" if code == 0 else "FAILED") in result.output
+    assert "points at" not in result.output or name == "miscounts"
+    assert "raised by" not in result.output
+
+
+@pytest.mark.parametrize("name", ["raises", "forgets", "shrinks", "golden_raises", "complexes"])
+def test_what_stops_a_step_is_told_with_a_line_of_the_users_file(users, name):
+    result = run(f"{users}::{name}", "--nranks", "2", "--sync", "fine")
+    (told,) = (line for line in result.output.splitlines() if "did not finish:" in line)
+    assert f"rank 0: {users}:" in told
+
+
+def test_a_request_that_the_golden_cannot_serve_is_no_failure_of_the_kernel(users):
+    result = run(f"{users}::copies", "--nranks", "1", "--sync", "fine", "--policy", "gamma")
+    assert "needs a golden with `magnitude`" in result.output
+    assert "UNDECIDED" in result.output
+    assert result.exit_code == 2
 
 
 HOSTILE = """

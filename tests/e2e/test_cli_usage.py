@@ -25,11 +25,18 @@ def mine(rt, case):
 def helper(): ...
 """
 
+WRONG_DECLARATION = """from tdist.verify import operator
+
+@operator(shape={"m": 4.5}, inputs=lambda case, rank, launch: {}, golden=lambda case, rank: None)
+def op(rt, case): ...
+"""
+
 
 @pytest.fixture
 def run(tmp_path):
     def invoke(line):
         (tmp_path / "mine.py").write_text(USER_FILE)
+        (tmp_path / "wrong.py").write_text(WRONG_DECLARATION)
         (tmp_path / "broken.py").write_text("import triton_dist.language as dl\n\nimport does_not_exist\n")
         words = shlex.split(line.replace("TMP", str(tmp_path)))
         return CliRunner().invoke(command, words, prog_name="tdist-verify")
@@ -61,7 +68,11 @@ def run(tmp_path):
         ("ag_gemm --profile hopper", "'hopper' is not one of"),
         ("ag_gemm --platform ascend", "'ascend' is not 'sim'"),
         ("ag_gemm --seed -1", "--seed has to be between 0 and"),
-        ("ag_gemm --rtol 0.1", "belong to --policy allclose"),
+        ("ag_gemm --policy bound --rtol 0.1", "--policy bound derives its own bounds"),
+        ("ag_gemm --launches 0", "--launches has to be between 1 and 1000, got 0"),
+        ("ag_gemm --json TMP", "it is a folder"),
+        ("ag_gemm --json TMP/no/such.json", "there is no folder TMP/no"),
+        ("TMP/wrong.py::op", "wrong.py:3: `@operator("),
         ("ag_gemm --policy allclose --rtol nan", "--rtol has to be a number from 0 up"),
         ("ag_gemm --detekt", "No such option"),
         ("nowhere.py::op", "no such file: nowhere.py"),
@@ -72,9 +83,9 @@ def run(tmp_path):
         ("TMP/broken.py::op", "broken.py:3: `import does_not_exist`: ModuleNotFoundError"),
     ],
 )
-def test_a_mistake_is_told_and_exits_2(run, line, text):
+def test_a_mistake_is_told_and_exits_2(run, tmp_path, line, text):
     result = run(line)
-    assert text in result.output
+    assert text.replace("TMP", str(tmp_path)) in result.output
     assert "Traceback" not in result.output
     assert result.exit_code == 2
 
@@ -99,6 +110,7 @@ def test_list_shows_operators_schedulers_policies(run):
     [
         Options("ag_gemm"),
         Options("dir with space/f.py::op", dtype=("fp16", "bf16"), shape={"m": 3}, nranks=2, seed=7, sync="fine"),
+        Options("ag_gemm", rtol=0.5, launches=7),
         Options("ag_gemm", policy="allclose", rtol=0.5, atol=1e-3, detect=False, profile="ascend", schedule="random"),
     ],
 )

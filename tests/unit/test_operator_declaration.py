@@ -55,11 +55,60 @@ def test_a_constraint_gives_its_reason():
         ({"relaunchable": True}, "no workspace"),
         ({"outputs": ()}, "at least one"),
         ({"tolerance": 1}, "does not know tolerance"),
+        ({"tiles": (1,)}, "did you mean 'tile'"),
+        ({"host": len}, "does not know host"),
+        ({"policy": "exakt"}, "did you mean 'exact'"),
     ],
 )
 def test_a_contradictory_declaration_is_refused(contract, text):
     with pytest.raises(UsageError, match=text):
         declare(**contract)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("name", 3),
+        ("shape", {"m": 2.5}),
+        ("shape", {"m": 0}),
+        ("shape", {"m": True}),
+        ("shape", {}),
+        ("shape", ("m", 8)),
+        ("inputs", {"x": torch.zeros(1)}),
+        ("golden", torch.zeros(1)),
+        ("golden_local", 1),
+        ("workspace", "Workspace"),
+        ("constraint", "m % 2"),
+        ("dtypes", "fp16"),
+        ("dtypes", ()),
+        ("sync", "fine"),
+        ("outputs", "out"),
+        ("outputs", ("a", "a")),
+        ("outputs", (1,)),
+        ("tile", 64),
+        ("tile", (64, 0)),
+        ("tile", ()),
+        ("tile", (8.0, 8)),
+        ("policy", ("exact",)),
+        ("rtol", "1e-3"),
+        ("atol", -1.0),
+        ("rtol", float("nan")),
+        ("relaunchable", 1),
+        ("low_precision_partials", "yes"),
+    ],
+)
+def test_a_declaration_of_a_wrong_type_is_refused_where_it_is_made(parameter, value):
+    with pytest.raises(UsageError, match=f"{parameter}=… of operator op has to be .*, got "):
+        declare(**{parameter: value})
+
+
+def test_a_tile_is_a_tuple_or_a_function_of_the_case():
+    case = declare().case(dtype="fp16", nranks=1)
+    assert declare().tile_of(case) == (64, 64)
+    assert declare(tile=[16]).tile_of(case) == (16,)
+    assert declare(tile=lambda case: (case["m"], 2)).tile_of(case) == (8, 2)
+    with pytest.raises(UsageError, match="returned 5; it has to give a tuple of positive integers"):
+        declare(tile=lambda case: 5).tile_of(case)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_mere_and_mare_are_reported_and_do_not_gate():
     [
         ("exakt", torch.zeros(2), Reference(torch.zeros(2)), "did you mean 'exact'"),
         ("exact", torch.zeros(2), Reference(torch.zeros(3)), r"shape \(2,\), its golden \(3,\)"),
-        ("exact", torch.zeros(2, dtype=torch.int32), Reference(torch.zeros(2)), "cannot be compared"),
+        ("exact", torch.zeros(2, dtype=torch.complex64), Reference(torch.zeros(2)), "cannot be compared"),
         ("bound", torch.zeros(2), Reference(torch.zeros(2)), "magnitude"),
         ("bias", torch.zeros(2), Reference(torch.zeros(2)), "same_precision"),
     ],
@@ -205,3 +205,30 @@ def test_every_policy_rejects_a_wholly_wrong_result():
     a, b, ref = gemm(torch.float16)
     for policy in POLICIES:
         assert not compare(policy, in_order(a, b, range(4)), ref, Setting(nranks=8)).passed, policy
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool], ids=lambda dtype: str(dtype)
+)
+def test_integers_are_exact_under_every_policy(policy, dtype):
+    right = torch.tensor([[0, 1, 0], [1, 1, 0]]).to(dtype)
+    assert compare(policy, right, Reference(right.double()), Setting(tile=(1, 2))).passed
+    wrong = right.clone()
+    wrong[1, 2] = 1
+    judged = compare(policy, wrong, Reference(right), Setting(tile=(1, 2), rtol=9.0, atol=9.0))
+    assert (judged.policy, judged.passed, judged.wrong_elems) == ("exact", False, 1)
+    assert (judged.worst_index, judged.got, judged.expected) == ((1, 2), 1, 0)
+    assert (judged.tiles, judged.wrong_tiles) == (4, ((1, 1),))
+
+
+def test_int64_is_not_rounded_on_the_way():
+    """float64 holds no odd number beyond 2^53."""
+    golden = torch.tensor([2**53, -(2**62)])
+    assert compare("exact", golden.clone(), Reference(golden), Setting()).passed
+    assert not compare("exact", golden + 1, Reference(golden), Setting()).passed
+
+
+def test_a_golden_with_a_fraction_is_met_by_no_integer():
+    assert not compare("exact", torch.tensor([1]), Reference(torch.tensor([1.5])), Setting()).passed
+    assert not compare("exact", torch.tensor([0]), Reference(torch.tensor([math.nan])), Setting()).passed

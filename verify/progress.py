@@ -1,0 +1,152 @@
+"""Showing a run while it lasts: each mode's block as soon as it is judged, and what runs now.
+
+On a terminal a line at the bottom says which step runs, and for how long; on a pipe a step that takes long is remarked
+on standard error, so that the report stays what it is.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from tdist.errors import EnvironmentUnfit
+from tdist.verify.report import render_conclusion, render_head, render_mode
+from tdist.verify.run import Observer
+
+if TYPE_CHECKING:
+    from tdist.verify.modes import Mode
+    from tdist.verify.operator import Case, Operator
+    from tdist.verify.options import Options
+    from tdist.verify.run import ModeResult, Report
+
+PIPE_WIDTH = 160
+LONG_SECONDS = 30.0
+"""After this long a step is said to take long, and again each time it has taken twice as long."""
+LONG_REMARK = (
+    "each spin of a kernel that polls (a compare-and-swap loop, a flag read in a loop) is a step of the schedule; "
+    "--schedule max-sync or --sync barrier spin least, a smaller --shape helps"
+)
+
+
+class _Console(Console):
+    """rich ends the process with status 1 when its reader goes away; that status means something here."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+class LiveReport(Observer):
+    """Prints a report piece by piece. Use it as a context manager, and `conclude` with the whole report.
+
+    A reader that has gone away (`| head -1`) has seen enough: the run goes on and the verdict is still the status.
+
+    Args:
+        stream: where the report goes; None, if the process has no standard output, for nowhere.
+        drop: called once when nothing more can be written to the stream.
+    """
+
+    def __init__(self, stream: TextIO | None, drop: Callable[[], None], err: TextIO | None = None) -> None:
+        self._stream = stream
+        self._drop = drop
+        self._terminal = stream is not None and stream.isatty()
+        self._console = _Console(file=stream or io.StringIO(), width=None if self._terminal else PIPE_WIDTH)
+        self._profile = "seed"
+        self._failure = ""
+        self._closed = False
+        self._clock = _Clock(self._console if self._terminal else None, err or sys.stderr)
+
+    def __enter__(self) -> LiveReport:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._clock.stop()
+
+    def started(self, operator: Operator, options: Options, case: Case) -> None:
+        self._profile = options.profile
+        self._print(lambda: render_head(operator.name, case, self._console))
+
+    def step_started(self, dtype: str, mode: Mode, step: str) -> None:
+        self._clock.stop()
+        if not self._closed:
+            self._clock.start(f"{dtype} {mode.name}, {step} step, {mode.schedule} schedule")
+
+    def mode_finished(self, result: ModeResult) -> None:
+        self._print(lambda: render_mode(result, self._profile, self._console))
+
+    def conclude(self, report: Report) -> None:
+        """Print what stands below the modes.
+
+        Raises: EnvironmentUnfit if some of the report could not be written.
+        """
+        self._print(lambda: render_conclusion(report, self._console))
+        if self._failure:
+            raise EnvironmentUnfit(f"cannot write the report to standard output: {self._failure}")
+
+    def _print(self, render: Callable[[], None]) -> None:
+        self._clock.stop()
+        if self._closed:
+            return
+        try:
+            render()
+            if self._stream is not None:
+                self._stream.flush()
+        except OSError as error:
+            self._failure = "" if isinstance(error, BrokenPipeError) else error.strerror or str(error)
+            self._closed = True
+            self._drop()
+
+
+class _Clock:
+    """Says how long the running step has been running."""
+
+    def __init__(self, console: Console | None, err: TextIO | None) -> None:
+        self._console = console
+        self._err = err
+        self._status: Status | None = None
+        self._stopped: threading.Event | None = None
+
+    def start(self, what: str) -> None:
+        if self._console is not None:
+            self._status = Status(_Elapsed(what), console=self._console)
+            self._status.start()
+            return
+        self._stopped = threading.Event()
+        threading.Thread(target=self._remark, args=(what, self._stopped), name="tdist progress", daemon=True).start()
+
+    def stop(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if self._stopped is not None:
+            self._stopped.set()
+            self._stopped = None
+
+    def _remark(self, what: str, stopped: threading.Event) -> None:
+        begin, due = time.monotonic(), LONG_SECONDS
+        while not stopped.wait(max(0.0, begin + due - time.monotonic())):
+            if self._err is not None:
+                text = f"tdist-verify: {what} has been running for {due:.0f} s; {LONG_REMARK}"
+                print(text, file=self._err, flush=True)
+            due *= 2
+
+
+class _Elapsed:
+    """A text that knows how long it has been shown."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._begin = time.monotonic()
+
+    def __rich__(self) -> Text:
+        seconds = time.monotonic() - self._begin
+        remark = f"; {LONG_REMARK}" if seconds > LONG_SECONDS else ""
+        return Text(f"{self._what}, {seconds:.0f} s{remark}")
