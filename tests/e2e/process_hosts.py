@@ -135,6 +135,11 @@ def say(rt):
     print(f"hello from {rt.rank}")
 
 
+def complain(rt, lines=1):
+    for number in range(lines):
+        print(f"complaint {number}", file=sys.stderr)
+
+
 def churn(rt):
     """Many private tensors, some of them dead before the run ends."""
     for value in range(5):

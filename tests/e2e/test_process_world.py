@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -137,6 +138,16 @@ class TestRuns:
         out, _ = capfd.readouterr()
         assert sorted(out.splitlines()) == [f"[rank {rank}] hello from {rank}" for rank in range(NRANKS)]
 
+    def test_stderr_of_ranks_is_shown_with_their_names_and_bounded(self, pool, capfd):
+        pool.run(target("complain"))
+        assert sorted(capfd.readouterr().err.splitlines()) == [f"[rank {r}] complaint 0" for r in range(NRANKS)]
+        pool.run(target("complain"), lines=1500)
+        pool.run(target("echo"))
+        mine = [line for line in capfd.readouterr().err.splitlines() if line.startswith("[rank 0]")]
+        assert len(mine) == 1001
+        assert mine[-2] == "[rank 0] complaint 999"
+        assert "no more are shown" in mine[-1]
+
     def test_the_same_seed_gives_the_same_events(self, pool):
         events = []
         for _ in range(2):
@@ -229,9 +240,14 @@ class TestErrors:
         assert "rank 0: blocked in host code that is not reported (send, recv" in text
         assert "rank 1: waiting in barrier" in text
 
-    def test_a_rank_that_computes_is_not_stuck(self, pool, monkeypatch):
+    def test_a_rank_that_computes_is_not_stuck_and_says_where_it_is(self, pool, monkeypatch, capfd):
         monkeypatch.setenv("TDIST_WATCHDOG_SECONDS", "1")
         assert pool.run(target("compute"), seconds=2.5) == [True] * NRANKS
+        lines = capfd.readouterr().err.splitlines()
+        assert len(lines) >= 2
+        for line in lines:
+            assert re.match(r"\[rank 0\] tdist: rank 0: its host function computes at .*process_hosts\.py:\d+ ", line)
+            assert re.search(r"\(compute\), in host code for \d+ s", line)
 
     def test_a_closed_pool_and_a_wrong_config_refuse(self, pool):
         with pytest.raises(UsageError, match="cannot hold a world of 5"):

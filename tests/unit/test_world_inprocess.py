@@ -9,6 +9,7 @@ import gc
 import random
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -158,6 +159,21 @@ def test_a_copy_converts_between_types_and_follows_strides(make_world):
     narrow, whole = make_world(1).run(host)[0]
     assert torch.equal(narrow, (torch.arange(16.0) + 0.5).view(4, 4).T.bfloat16())
     assert whole.tolist() == [0, 4, 8, 12]
+
+
+def test_a_host_that_does_not_come_back_is_named_each_period(make_world, monkeypatch, capfd):
+    monkeypatch.setenv("TDIST_WATCHDOG_SECONDS", "0.5")
+
+    def host(rt):
+        if rt.rank == 1:
+            time.sleep(2.5)
+        rt.host_barrier()
+
+    make_world(2).run(host)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("tdist: rank 1: its host function sleeps or waits at") for line in lines)
+    assert all(f"{__file__}:{host.__code__.co_firstlineno + 2} (host)" in line for line in lines)
 
 
 def test_offset_views_are_launched_at_their_offset(make_world):

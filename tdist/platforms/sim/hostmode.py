@@ -31,6 +31,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -454,14 +455,17 @@ _NOT_USER = _inside(
 
 def user_line() -> tuple[str, int]:
     """File and line of the user's code that is being executed: the innermost frame outside this package and torch."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if (
-            not file.startswith(_NOT_USER)
-            and "/triton/" not in file
-            and not file.endswith(("contextlib.py", "threading.py"))
-        ):
-            return file, frame.f_lineno
+    frame = user_frame(sys._getframe(1))
+    return ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's code, from `frame` outwards."""
+    while frame is not None and not _is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return "<unknown>", 0
+    return frame
+
+
+def _is_users(file: str) -> bool:
+    ours = file.startswith(_NOT_USER) or "/triton/" in file
+    return not ours and not file.endswith(("contextlib.py", "threading.py"))

@@ -4,20 +4,23 @@ The thread that called `World.run` hands a baton around: a host runs until it bl
 the next one runs; when no host can run, the engine does. So the order of everything is a function of the program and
 the scheduler's seed.
 
-Source: ordering model, "Who acts" and "Deadlock" (quiescence).
+Source: docs/ordering-model.md, "Who acts" and "Deadlock" (quiescence).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tdist import env
 from tdist.errors import TdistError, UsageError, VerificationFailed, WorldStopped
 from tdist.findings import Finding, to_text
 from tdist.platforms.base import current
@@ -25,6 +28,7 @@ from tdist.platforms.sim.detector import DetectorStats
 from tdist.platforms.sim.device_tensors import Box, View, alias_bytes
 from tdist.platforms.sim.engine import Engine, WorldConfig
 from tdist.platforms.sim.engine_port import EnginePort
+from tdist.platforms.sim.host_watch import HostWatch
 from tdist.platforms.sim.rank import SimRank
 from tdist.platforms.sim.scope import simulation_scope
 from tdist.platforms.sim.streams import HostSite
@@ -75,10 +79,14 @@ class _Host:
 
     def resume(self) -> None:
         """Called by the conductor: let the host run until it blocks or ends."""
+        watch, since = None, time.monotonic()
         self.baton.release()
         while not self.back.acquire(timeout=_POLL_SECONDS):
-            if self.thread is None or not self.thread.is_alive():
+            thread = self.thread
+            if thread is None or not thread.is_alive():
                 return
+            watch = watch or HostWatch(self.rank, thread.ident or 0, thread.native_id or 0, since, _to_stderr)
+            watch.look(env.WATCHDOG_SECONDS.get())
 
     def block(self) -> Any:
         """Called on the host's thread: give the baton back until the request is completed."""
@@ -360,6 +368,11 @@ class World:
         if stopped and self._stopped is None:
             self._stopped = WorldStopped(str(stopped[0]), stopped[0].findings)  # without its traceback
         return [host.result if host.error is None else host.error for host in self._hosts]
+
+
+def _to_stderr(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ import torch
 from tdist.errors import EnvironmentUnfit, UsageError, WorldStopped
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.sim.device_tensors import Box, View
+from tdist.platforms.sim.host_watch import WatchThread
 from tdist.platforms.sim.process.protocol import Channel, Message, close_fds, pack, tensor_bytes, unpack
 from tdist.platforms.sim.process.wire import config_from_json, error_from_json, error_to_json, view_to_json
 from tdist.platforms.sim.rank import DevicePointer, Heap, SimRank
@@ -40,8 +41,9 @@ _OWN_FRAMES = str(Path(__file__).resolve().parents[3]) + os.sep
 class EngineLink:
     """This rank's requests to the engine; see `tdist.platforms.sim.rank.Port`."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, watch: WatchThread) -> None:
         self._channel = channel
+        self._watch = watch
         self._kernels: dict[KernelIR, int] = {}
         self._next_private = _PRIVATE_BASE
         self._dirty = False  # something is queued on the stream that no read has waited for yet
@@ -130,7 +132,8 @@ class EngineLink:
         self._raise_late()
         self._send({**message, "blocks": True}, site)
         while True:
-            answer = self._receive()
+            with self._watch.elsewhere():
+                answer = self._receive()
             if "late" in answer.data:
                 self._late = self._late or error_from_json(answer.data["late"])
                 continue
@@ -213,7 +216,8 @@ class RankProcess:
         self.rank = rank
         self._control = control
         self._pid = os.getpid()
-        self._link = EngineLink(engine)
+        self._watch = WatchThread(rank)
+        self._link = EngineLink(engine, self._watch)
         self._generation = -1
         self._runtime: SimRank | None = None
         self._files: dict[str, tuple[float, ModuleType]] = {}
@@ -228,7 +232,8 @@ class RankProcess:
         try:
             runtime = self._enter_world(data["config"])
             args = unpack(data["args"], message.blobs)
-            with simulation_scope():
+            self._watch.period_seconds = data["watchdog_seconds"]
+            with simulation_scope(), self._watch.host_code():
                 result = self._call(runtime, data["target"], args)
             blobs: list[Any] = []
             packed = pack(result, blobs, f"result of {data['target']}")

@@ -15,11 +15,12 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from tdist import env
 from tdist.errors import ProcessLost, TdistError, UsageError, WorldStopped
@@ -33,6 +34,8 @@ _GRACE_SECONDS = 3.0
 _TICK_SECONDS = 0.25
 _EXIT_SECONDS = 5.0
 _TAIL_LINES = 40
+_STDERR_LINES = 1000
+_LINE_CHARS = 1 << 16
 _BUSY_TICKS = 3  # CPU time (1/100 s) that counts as progress, and
 _BUSY_SHARE = 0.02  # what it must be of the time since the last progress: threads that only wait wake up now and then
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -55,6 +58,7 @@ class _Child:
     pid: int = 0
     code: int | None = None
     tail: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=_TAIL_LINES))
+    complained: int = 0  # lines on its stderr in this run
     rest: dict[int, str] = field(default_factory=dict)
     open: set[int] = field(default_factory=set)
 
@@ -270,11 +274,12 @@ class RankPool:
         self.start()
         blobs: list[Any] = []
         message = {"op": "run", "target": target, "args": pack(args, blobs, f"arguments of {target}")}
-        message["config"] = config_to_json(self.config)
+        message |= {"config": config_to_json(self.config), "watchdog_seconds": env.WATCHDOG_SECONDS.get()}
         self._target = target
         try:
             self._ask_engine({"op": "run"})
             for child in self._ranks:
+                child.complained = 0
                 child.channel.send(message, blobs)
             return self._outcomes(self._collect(target))
         except _Lost as lost:
@@ -388,6 +393,7 @@ class RankPool:
                 break  # the others hang in something of their own (a gloo collective): their group is ended
             if watch.idle_seconds() > env.WATCHDOG_SECONDS.get():
                 raise _Lost(self._stuck(target, answers), by_user=True)
+        self._pump(0)  # what they printed before they answered
         return answers
 
     def _pump(self, seconds: float, answers: dict[int, Message] | None = None) -> None:
@@ -426,12 +432,25 @@ class RankPool:
         if not data:
             child.open.discard(fd)
             self._selector.unregister(fd)
-        *lines, child.rest[fd] = (child.rest.get(fd, "") + data.decode(errors="replace")).split("\n")
+        *lines, rest = (child.rest.get(fd, "") + data.decode(errors="replace")).split("\n")
+        if len(rest) > _LINE_CHARS or (not data and rest):  # no end in sight, or the stream's own end
+            lines, rest = [*lines, rest], ""
+        child.rest[fd] = rest
         for line in lines:
-            if fd == child.err:
-                child.tail.append(line)
-            elif not line.startswith(_GLOO_CHATTER):
+            self._line(child, fd, line)
+
+    def _line(self, child: _Child, fd: int, line: str) -> None:
+        """Forward a line; of stderr the end is kept, too, and no more than a bound is forwarded in a run."""
+        if fd != child.err:
+            if not line.startswith(_GLOO_CHATTER):
                 _forward(f"[{child.name}] {line}")
+            return
+        child.tail.append(line)
+        child.complained += 1
+        if child.complained <= _STDERR_LINES:
+            _forward(f"[{child.name}] {line}", sys.stderr)
+        elif child.complained == _STDERR_LINES + 1:
+            _forward(f"[{child.name}] … more than {_STDERR_LINES} lines on stderr: no more are shown", sys.stderr)
 
     def _check_alive(self) -> None:
         ended = self._server.ended if self._server is not None else {}
@@ -539,10 +558,10 @@ def _cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def _forward(line: str) -> None:
+def _forward(line: str, stream: TextIO | None = None) -> None:
     """Print what a rank has printed; a launcher whose output is closed or full goes on."""
     with contextlib.suppress(OSError, ValueError):
-        print(line)
+        print(line, file=stream, flush=stream is not None)
 
 
 def _readable(channel: Channel, seconds: float) -> bool:
