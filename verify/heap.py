@@ -14,7 +14,7 @@ def ensure_shmem(rt: RankRuntime, heap_bytes: int | None = None) -> None:
     Args:
         heap_bytes: size of the symmetric heap; by default all that the world offers.
 
-    Source: seed 000 §5.1.
+    Source: Triton-distributed-ascend documentation, Distributed Architecture Design §5.1.
     """
     if ash.aclshmemx_init_status() == ash.InitStatus.INITIALIZED:
         return

@@ -5,7 +5,8 @@ that dialect's effects: Triton's own CSE and LICM would treat carriers wrongly, 
 deletes a polling loop without a word. Calls are inlined by `tdist.passes.inline_calls`.
 
 Source:
-    Seed 000 section 4.1 (where the distributed ops are made); triton-ascend 3.2.0, `compiler/code_generator.py`.
+    Distributed Architecture Design §4.1 (where the distributed ops are made);
+    triton-ascend 3.2.0, `compiler/code_generator.py`.
 """
 
 from __future__ import annotations

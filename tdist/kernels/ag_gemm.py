@@ -120,7 +120,8 @@ def ag_gemm_fine_kernel(
     Dtype: a, b, c, buffer alike (fp16, bf16, fp32); products accumulate in float32; signals int64.
     Ordering: a panel is released by its `ready` signal, its loads by the credit; `FENCE` drains before either leaves
         (needed under `ascend`, not under `seed`). On return every panel has been acquired; credits are under way.
-    Source: seed 001 §1–3, §5–6; seed 002 "AllGather and GEMM Overlapping", "Threadblock Swizzling".
+    Source: Single Operator Development §1–3, §5–6;
+        Triton-distributed Semantics "AllGather and GEMM Overlapping", "Threadblock Swizzling".
     """
     rank = dl.rank()
     world = dl.num_ranks()
@@ -185,7 +186,7 @@ def ag_gemm_barrier_kernel(
     Shape: as the fine form, without signals.
     Ordering: `barrier_all` in a kernel with `tl.dot` drains every participant in both profiles. On return no peer reads
         what this rank pushed any more.
-    Source: seed 000 §3.4, §6.4; seed 001 §5.
+    Source: Distributed Architecture Design §3.4, §6.4; Single Operator Development §5.
     """
     rank = dl.rank()
     world = dl.num_ranks()

@@ -74,7 +74,8 @@ def all_gather_fine_kernel(
     Ordering: each store is released by its own tile's signal. `FENCE` drains the store before the signal leaves, which
         `ascend` needs (a SET writes a remote word and drains nothing) and `seed` does not. On return every tile
         has been acquired; peers may still be reading what this rank pushed.
-    Source: seed 001 §1.1, §3.1, §5.1–5.2, §6; seed 002 "Producer-Consumer Model".
+    Source: Single Operator Development §1.1, §3.1, §5.1–5.2, §6;
+        Triton-distributed Semantics "Producer-Consumer Model".
     """
     rank = dl.rank()
     world = dl.num_ranks()
@@ -114,7 +115,7 @@ def all_gather_barrier_kernel(
     Ordering: the kernel has no `tl.dot`, so its barrier is `barrier_all_vec`, whose soft form drains nothing on Ascend:
         `FENCE` drains stores before the first barrier and loads before the exit barrier. On return no peer reads
         what this rank pushed any more.
-    Source: seed 000 §6.4; seed 001 §5.
+    Source: Distributed Architecture Design §6.4; Single Operator Development §5.
     """
     rank = dl.rank()
     world = dl.num_ranks()

@@ -8,7 +8,8 @@ Shape:
     block pointer.
 
 Source:
-    Seed 000 sections 2 and 7.4, seed 001 sections 1 and 3, seed 002 "Core Semantic Concepts".
+    Distributed Architecture Design §2 and §7.4, Single Operator Development §1 and §3,
+    Triton-distributed Semantics "Core Semantic Concepts".
 """
 
 from __future__ import annotations

@@ -11,6 +11,10 @@ from typing import Any
 from tdist.errors import UsageError
 
 
+class NotSimulated(AttributeError):
+    """A name that the platform's real library has and its simulated one has not; says what to do instead."""
+
+
 class ModuleProxy:
     """Stands for the one module whose predicate is true.
 
@@ -21,7 +25,7 @@ class ModuleProxy:
         candidates: (predicate, module) pairs; a module may be given by name and is imported when chosen.
 
     Source:
-        Seed 000 section 7.2.
+        Triton-distributed-ascend documentation, Distributed Architecture Design §7.2.
     """
 
     def __init__(self, candidates: Sequence[tuple[Callable[[], bool], ModuleType | str]]) -> None:
@@ -44,6 +48,8 @@ class ModuleProxy:
         module = self._module()
         try:
             return getattr(module, name)
+        except NotSimulated:
+            raise
         except AttributeError:
             raise AttributeError(f"`{name}` is not in the device library of this platform ({_name(module)})") from None
 

@@ -25,7 +25,7 @@ class SignalSlotStride:
         16 for int32 and uint32, 8 for int64 and uint64; narrower integers by the same rule.
 
     Source:
-        Seed 000 section 4.2.
+        Triton-distributed-ascend documentation, Distributed Architecture Design §4.2.
     """
 
     __triton_builtin__ = True

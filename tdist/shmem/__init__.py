@@ -4,7 +4,7 @@ Order of calls: `set_conf_store_tls`, `aclshmem_init`, allocate, …, free, `acl
 is active on the calling thread. There is no host barrier in this API, as in the vendor's: use
 `torch.distributed.barrier`, `rt.host_barrier` or a barrier kernel.
 
-Source: seed 000 §5.
+Source: Triton-distributed-ascend documentation, Distributed Architecture Design §5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a program fills in before `aclshmem_init`.
 
-Source: seed 000 §5.1; the vendor's Python API (`shmem`), host functions.
+Source: Distributed Architecture Design §5.1; the vendor's Python API (`shmem`), host functions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Allocation and release are collective: every PE calls them in the same order with the same size.
 
-Source: seed 000 §5.2 and §5.3; the vendor's Python API.
+Source: Triton-distributed-ascend documentation, Distributed Architecture Design §5.2 and §5.3; the vendor's Python API.
 """
 
 from __future__ import annotations

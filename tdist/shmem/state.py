@@ -79,7 +79,7 @@ def initialize(attributes: InitAttr) -> int:
         UsageError: an attribute is out of range or contradicts the world, or this PE is initialised already.
         WorldStopped: the PEs disagree on `local_mem_size`; the finding names them.
 
-    Source: seed 000 §5.1.
+    Source: Triton-distributed-ascend documentation, Distributed Architecture Design §5.1.
     """
     rank = runtime("aclshmem_init")
     state = getattr(rank, _ATTRIBUTE, None)

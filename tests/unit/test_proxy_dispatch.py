@@ -88,3 +88,24 @@ def test_a_vendor_is_known_by_its_tool(monkeypatch, tool, predicate):
 
 def test_functions_that_only_this_library_has_pass_through():
     assert libshmem_device.LIBRARY == "libaclshmem_device"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "putmem", "putmem_nbi", "putmem_nbi_block", "putmem_signal", "getmem_nbi", "put128", "iget", "signal_op",
+        "signal_wait_until", "wait_until_all", "team_my_pe", "barrier", "barrier_vec", "sync_all", "atomic_add",
+        "ACLSHMEM_SIGNAL_ADD", "float_putmem_nbi",
+    ],
+)  # fmt: skip
+def test_what_aclshmem_has_is_not_simulated_yet(monkeypatch, name):
+    monkeypatch.setenv("TDIST_PLATFORM", "sim")
+    with pytest.raises(AttributeError, match=f"`{name}`: .* not simulated yet; (use|store|load) "):
+        getattr(libshmem_device, name)
+
+
+@pytest.mark.parametrize("name", ["getter", "barier_all", "nothing"])
+def test_what_nobody_has_is_not_promised(monkeypatch, name):
+    monkeypatch.setenv("TDIST_PLATFORM", "sim")
+    with pytest.raises(AttributeError, match=f"`{name}` is not in the device library of this platform"):
+        getattr(libshmem_device, name)

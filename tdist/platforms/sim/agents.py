@@ -2,7 +2,7 @@
 
 An agent is a generator. It yields at scheduling points and while it is blocked; `blocked` says why it is.
 
-Source: docs/architecture.md, seam 3; ordering.md, "Who acts" and "Pointers".
+Source: docs/architecture.md, seam 3; docs/ordering-model.md, "Who acts" and "Pointers".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Participants are all agents of the current launch on every rank, matched by a se
 launches. Since a barrier needs every rank, all ranks have completed the same number of them: one round is open at a
 time.
 
-Source: ordering.md, "Barriers"; ascend-facts.md 4.3.
+Source: docs/ordering-model.md, "Barriers"; the ACLSHMEM device headers.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ Accesses are stamped with their agent's `counter`. A release exports W with the 
 counter, so it covers every load and store before it and none after it. An access stamped `c` by slot `s` is ordered
 before whoever holds a vector whose entry of `s` is at least `c`.
 
-Source: seed 000 §2.4 (effects), §6 (runtime); docs/ordering-model.md, "Clocks" and "What a release covers".
+Source: Distributed Architecture Design §2.4 (effects), §6 (runtime);
+docs/ordering-model.md, "Clocks" and "What a release covers".
 """
 
 from __future__ import annotations

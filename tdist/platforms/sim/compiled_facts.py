@@ -1,6 +1,7 @@
 """What compilation did to a kernel's waits, as findings: facts about the compiled kernel, beside the verdict.
 
-Source: ordering.md, "Clocks" (last paragraph) and "Signals" (polling loops); seed 001 §3.1.
+Source: docs/ordering-model.md, "Clocks" (last paragraph) and "Signals" (polling loops);
+Single Operator Development §3.1.
 """
 
 from __future__ import annotations

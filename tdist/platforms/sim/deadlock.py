@@ -2,7 +2,7 @@
 
 Called at quiescence only: every agent is blocked or ended and every host waits or has ended.
 
-Source: ordering.md, "Deadlock" and "Barriers".
+Source: docs/ordering-model.md, "Deadlock" and "Barriers".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It is passive and has no thread of its own. It schedules only while every host is quiescent, so a run is decided by
 the recorded choices (`events`) and nothing else.
 
-Source: docs/architecture.md, seam 5; ordering.md; design.md §4.
+Source: docs/architecture.md, seam 5; docs/ordering-model.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hosts as the engine sees them: what each waits for, and when that can be completed.
 
-Source: ordering.md, "Who acts" and "Deadlock" (quiescence).
+Source: docs/ordering-model.md, "Who acts" and "Deadlock" (quiescence).
 """
 
 from __future__ import annotations

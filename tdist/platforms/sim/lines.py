@@ -4,7 +4,7 @@ The write-back of a line can undo any unordered write to other bytes of it. Word
 are stores and host writes: those that came before a SET are asked from the race detector, those that come after are
 checked when they happen. Own stores are in program order.
 
-Source: ordering.md, "Signals"; ascend-facts.md 4.3 (64-byte rule).
+Source: docs/ordering-model.md, "Signals"; the ACLSHMEM device headers (64-byte rule).
 """
 
 from __future__ import annotations

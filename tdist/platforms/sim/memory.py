@@ -4,7 +4,7 @@ A simulated address is a plain integer. Every rank's symmetric heap starts at a 
 one rank means nothing on another; offsets into the heaps agree on all ranks. The bytes of a heap lie in a memfd, which
 rank processes map; private allocations borrow the storage of a tensor.
 
-Source: seed 000 §5.3 (heap bases); ordering.md, "Signals" (16-byte rounding); design.md §4, "Memory".
+Source: Distributed Architecture Design §5.3 (heap bases); docs/ordering-model.md, "Signals" (16-byte rounding).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`NPUUtils` of the active simulated target: the questions that host code asks about cores.
 
 Source:
-    Seed 001 section 4 ("do not hard-code core counts").
+    Single Operator Development §4 ("do not hard-code core counts").
 """
 
 from __future__ import annotations

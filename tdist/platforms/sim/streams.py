@@ -3,7 +3,7 @@
 A rank has one stream. Operations run in order; launching returns at once. A launch has finitely many cores: programs
 beyond them start when earlier ones end, and get nothing more for it.
 
-Source: ordering.md, "Who acts"; design.md §4, "Cores"; seed 001 §2.1 (launch mode).
+Source: docs/ordering-model.md, "Who acts"; Single Operator Development §2.1 (launch mode).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ host write came between and the word releases nothing.
 Whether two writes of one word or line are ordered is judged under `seed`: the scalar pipe issues an agent's signals in
 order and writes each back, so what may still be in flight under `ascend` is data, not signals.
 
-Source: ordering.md, "Signals" and "Triton's own atomics"; ascend-facts.md 4.3.
+Source: docs/ordering-model.md, "Signals" and "Triton's own atomics"; the ACLSHMEM device headers.
 """
 
 from __future__ import annotations

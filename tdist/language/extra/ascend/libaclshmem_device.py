@@ -1,7 +1,7 @@
 """ACLSHMEM's device functions, as extern calls of their symbols.
 
 Source:
-    Seed 000 sections 3.3, 4.2 and 6; the library's own headers for argument order.
+    Distributed Architecture Design §3.3, §4.2 and §6; the library's own headers for argument order.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tdist.errors import KernelError
 from tdist.language.carriers import Emitter, _core, builtin
 from tdist.language.checks import describe
 from tdist.language.core import emit_extern
+from tdist.language.proxy import NotSimulated
 
 LIBRARY = "libaclshmem_device"
 
@@ -88,3 +89,38 @@ def fence(emit: Emitter) -> None:
 def quiet(emit: Emitter) -> None:
     """Complete every transfer and drain every store that this core has issued."""
     _call(emit, "aclshmem_quiet", [])
+
+
+_STORE = "store through `dl.symm_at(ptr, pe)`, then `fence()` and `dl.notify`"
+_LATER = {
+    "putmem": ("transfers", _STORE),
+    "put": ("transfers", _STORE),
+    "iput": ("strided transfers", _STORE),
+    "getmem": ("transfers", "load through `dl.symm_at(ptr, pe)`"),
+    "get": ("transfers", "load through `dl.symm_at(ptr, pe)`"),
+    "iget": ("strided transfers", "load through `dl.symm_at(ptr, pe)`"),
+    "signal": ("signal functions", "use `dl.notify` and `dl.wait`"),
+    "wait": ("waits", "use `dl.wait`"),
+    "test": ("tests of signals", "use `dl.wait`"),
+    "team": ("teams", "use `my_pe()` and `n_pes()`, over all PEs"),
+    "barrier": ("barriers of a team", "use `barrier_all()`"),
+    "sync": ("collectives", "use `barrier_all()`"),
+    "atomic": ("atomics", "use `tl.atomic_*` on a pointer from `dl.symm_at`"),
+    "ACLSHMEM": ("constants of functions that are not simulated", "use `dl.notify` and `dl.wait`"),
+}
+"""First word of names that ACLSHMEM's device library has: what they are, what simulated kernels use instead."""
+_SIZED = tuple(f"{sign}{bits}" for sign in ("int", "uint") for bits in (8, 16, 32, 64))
+_TYPES = frozenset(("half", "float", "bfloat16", "char", "int", *_SIZED))
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the real library that are not simulated yet say so.
+
+    Raises: NotSimulated with what to use instead; AttributeError for a name that the real library has not, either.
+    """
+    words = name.removeprefix("aclshmemx_").removeprefix("aclshmem_").split("_")
+    first = words[1] if words[0] in _TYPES and len(words) > 1 else words[0]
+    if first not in _LATER and first.rstrip("0123456789") not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    kind, instead = _LATER.get(first) or _LATER[first.rstrip("0123456789")]
+    raise NotSimulated(f"`{name}`: {kind} of ACLSHMEM are not simulated yet; {instead}")
