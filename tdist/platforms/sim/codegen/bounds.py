@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tdist.ir.effects import constant_int
 
@@ -70,9 +70,9 @@ def _step(loop: Operation, value: SSAValue) -> int | None:
     before, after = loop.regions[0].block, loop.regions[1].block
     if isinstance(value.owner, Operation) and value.owner.name in ("arith.extsi", "arith.extui"):
         value = value.owner.operands[0]
-    if value not in before.args:
+    if not isinstance(value, BlockArgument) or value.block is not before:
         return None
-    carried = yielded(after)[list(before.args).index(value)].owner
+    carried = yielded(after)[value.index].owner
     if not isinstance(carried, Operation) or carried.name not in ("arith.addi", "arith.subi"):
         return None
     forwarded = yielded(before)[1:]
