@@ -258,6 +258,23 @@ class TestErrors:
             closed.run(target("echo"))
 
 
+class TestStarts:
+    @pytest.mark.parametrize("after_seconds", [0.05, 0.6, 1.5])
+    def test_a_launcher_that_is_killed_while_the_fork_server_imports_leaves_nothing(self, after_seconds):
+        code = (
+            "from tdist.platforms.sim.process.boot import Boot; import time; "
+            "boot = Boot(); print(boot.process.pid, flush=True); time.sleep(60)"
+        )
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+            assert launcher.stdout is not None
+            server = int(launcher.stdout.readline())
+            time.sleep(after_seconds)
+            assert alive(server)
+            launcher.kill()
+        assert survivors([server], seconds=3.0) == []
+
+
 class TestForks:
     def test_a_child_of_user_code_is_no_second_rank(self, pool):
         assert pool.run(target("fork_and_return")) == list(range(NRANKS))

@@ -1,24 +1,30 @@
 """Starting the fork server's process, without torch: a command can do this first and import while the server does.
 
-The server ends when its socket to the launcher does.
+The server ends when its socket to the launcher does, also while it still imports.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Self
 
 # run with -c: the launcher's sys.path as it is, not as PYTHONPATH would make it
 _MAIN = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
-from tdist.platforms.sim.process.forkserver import main
-main(int(sys.argv[1]))
+from tdist.platforms.sim.process.boot import serve
+serve(int(sys.argv[1]))
 """
+_WATCH_SECONDS = 0.2
 
 
 class Boot:
@@ -54,6 +60,39 @@ class Boot:
         """The socket and the process; whoever takes them ends them."""
         self._taken = True
         return self.near, self.process
+
+
+def serve(fd: int) -> None:
+    """The fork server's own main, on its inherited socket; does not return."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with _watching(fd):
+        from tdist.platforms.sim.process import forkserver
+
+        server = forkserver.prepare(fd)
+    if server is not None:
+        server.serve()
+    os._exit(0)  # an interpreter with torch takes a second to tear down, and nothing here needs it; children die too
+
+
+@contextlib.contextmanager
+def _watching(fd: int) -> Iterator[None]:
+    """End this process if the far end of `fd` closes while the block runs. No thread of it is left for a fork."""
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(fd, over), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(fd: int, over: threading.Event) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLRDHUP)  # not POLLIN: requests may wait there already
+    while not over.is_set():
+        if poll.poll(_WATCH_SECONDS * 1000):
+            os._exit(0)
 
 
 def open_standard_streams() -> None:

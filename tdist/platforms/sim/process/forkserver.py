@@ -132,17 +132,16 @@ def _child_main(spec: dict[str, Any], fds: list[int]) -> int:
     return client.main(spec, rest)
 
 
-def main(fd: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def prepare(fd: int) -> ForkServer | None:
+    """Import everything; None if this machine cannot run ranks, which the launcher has been told then."""
     channel = Channel.from_fd(fd)
     try:
         preload()
     except TdistError as error:  # e.g. no front end: the launcher says so
         channel.send({"op": "failed", **error_to_json(error)})
-        return
+        return None
     except Exception:
         text = "rank processes cannot be started\n" + traceback.format_exc()
         channel.send({"op": "failed", "type": "EnvironmentUnfit", "text": text})
-        return
-    ForkServer(channel).serve()
-    os._exit(0)  # an interpreter with torch takes a second to tear down, and nothing here needs it; children die too
+        return None
+    return ForkServer(channel)
