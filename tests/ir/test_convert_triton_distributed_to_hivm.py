@@ -43,7 +43,7 @@ def notify(pointer: str, pointee: str, sig_op: int = 1, declared: str = "") -> s
 def kernel(body: str, arguments: str = ARGUMENTS):
     """A module with one kernel; line n of `body` is at k.py:n."""
     numbered = [
-        line if line.rstrip().endswith(("{", "}")) else f'{line} loc("k.py":{number}:0)'
+        line if line.rstrip().endswith(("{", "}", ":")) else f'{line} loc("k.py":{number}:0)'
         for number, line in enumerate(body.splitlines(), 1)
     ]
     module = parse("module {\ntt.func @k(%s) {\n%s\ntt.return\n}\n}\n" % (arguments, "\n".join(numbered)))  # noqa: UP031
@@ -399,6 +399,11 @@ def test_only_what_had_no_effects_may_be_dropped_and_merged(row: str) -> None:
             (),  # an argument of a block, but not of the kernel
         ),
         ("scf.if %c {\n%x = distributed.symm_at %p, %n, : !tt.ptr<f16>\n}", (0,)),
+        (
+            "cf.br ^next(%p : !tt.ptr<f16>)\n^next(%o: !tt.ptr<f16>):\n%x = "
+            + extern("f", "%o, %q", "!tt.ptr<f16>, !tt.ptr<f16>", "i32"),
+            (1,),  # an argument of a later block of the function
+        ),
     ],
 )
 def test_gm_addr_args_indices(body: str, indices: tuple[int, ...]) -> None:
