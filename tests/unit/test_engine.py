@@ -577,14 +577,6 @@ def test_running_hosts_are_not_scheduled_over():
         engine.run()
 
 
-@pytest.mark.parametrize(
-    "bad", [{"nranks": 0}, {"nranks": 1, "heap_bytes": 0}, {"nranks": 1, "profile": "x"}, {"nranks": 1, "poison": 256}]
-)
-def test_a_world_that_makes_no_sense_is_refused(bad):
-    with pytest.raises(UsageError):
-        WorldConfig(**bad)
-
-
 def test_garbage_collection_is_as_it_was():
     for enabled in (True, False):
         (gc.enable if enabled else gc.disable)()

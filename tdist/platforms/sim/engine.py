@@ -35,43 +35,12 @@ from tdist.platforms.sim.race_facts import facts_of
 from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
 from tdist.platforms.sim.streams import Copy, HostSite, Kernel, Launch, Span, Stream, Strided, Unregister, Write
 from tdist.platforms.sim.words import SyncWords
+from tdist.platforms.sim.world_config import WorldConfig
 
 _IDLE_POLLS: Final = 200_000
 """So many polls in a row without a word changed, an agent ended or woken: the loop's counter has no bound."""
 
 _NUMPY_FLOATS: Final = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.float32}
-
-
-@dataclass(frozen=True)
-class WorldConfig:
-    """What a world is made of and how it is run.
-
-    `poison` is the byte that fresh memory and masked-off lanes hold. `drained`: every release drains all pipes (barrier
-    mode). `choices` replays the `events` of another run; `scheduler` and `seed` count beyond their end only.
-    """
-
-    nranks: int
-    heap_bytes: int = 40 << 30  # the largest local_mem_size that shmem allows; what is not written costs nothing
-    target: str = "Ascend910B3"
-    cube_cores: int = 20
-    vector_cores: int = 40
-    scheduler: str = "run-to-block"
-    seed: int = 0
-    detect: bool = True
-    profile: str = "seed"
-    poison: int = 0xA5
-    drained: bool = False
-    choices: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        positive = ("nranks", "heap_bytes", "cube_cores", "vector_cores")
-        for name in positive:
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be positive")
-        if self.profile not in ("seed", "ascend"):
-            raise UsageError(f"profile {self.profile!r}; there are: ascend, seed")
-        if not 0 <= self.poison <= 255:
-            raise UsageError(f"poison {self.poison} is no byte")
 
 
 @dataclass(frozen=True, slots=True)

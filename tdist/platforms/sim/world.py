@@ -26,12 +26,13 @@ from tdist.findings import Finding, to_text
 from tdist.platforms.base import current
 from tdist.platforms.sim.detector import DetectorStats
 from tdist.platforms.sim.device_tensors import Box, View, alias_bytes
-from tdist.platforms.sim.engine import Engine, WorldConfig
+from tdist.platforms.sim.engine import Engine
 from tdist.platforms.sim.engine_port import EnginePort
 from tdist.platforms.sim.host_watch import HostWatch
 from tdist.platforms.sim.rank import SimRank
 from tdist.platforms.sim.scope import simulation_scope
 from tdist.platforms.sim.streams import HostSite
+from tdist.platforms.sim.world_config import make_config
 
 _JOIN_SECONDS = 5.0
 _POLL_SECONDS = 1.0
@@ -170,7 +171,8 @@ class World:
     """
 
     def __init__(self, nranks: int = 4, **config: Any) -> None:
-        self.config = WorldConfig(nranks=nranks, **config)
+        __tracebackhide__ = True
+        self.config = make_config(nranks, config)
         self.engine = Engine(self.config)
         self._port = EnginePort(self.engine)
         bases = self._port.heap_bases()

@@ -176,10 +176,11 @@ class RankPool:
     """
 
     def __init__(self, nranks: int, config: Any = None, boot: Boot | None = None) -> None:
-        from tdist.platforms.sim.engine import WorldConfig
+        from tdist.platforms.sim.world_config import make_config
 
+        __tracebackhide__ = True
         self.nranks = nranks
-        self.config = WorldConfig(nranks=nranks) if config is None else config
+        self.config = make_config(nranks, {}) if config is None else config
         self._check_config(self.config)
         self._boot = boot
         self._server: _ForkServer | None = None
@@ -525,6 +526,9 @@ class RankPool:
             raise UsageError("this RankPool is closed; make a new one")
 
     def _check_config(self, config: Any) -> None:
+        __tracebackhide__ = True
+        if not hasattr(config, "nranks"):
+            raise UsageError(f"the config of a RankPool is a WorldConfig, got {config!r}")
         if config.nranks != self.nranks:
             raise UsageError(f"a pool of {self.nranks} ranks cannot hold a world of {config.nranks}")
 

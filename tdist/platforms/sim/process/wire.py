@@ -19,7 +19,7 @@ def config_to_json(config: Any) -> dict[str, Any]:
 
 
 def config_from_json(data: dict[str, Any]) -> Any:
-    from tdist.platforms.sim.engine import WorldConfig
+    from tdist.platforms.sim.world_config import WorldConfig
 
     choices = data["choices"]
     return WorldConfig(**{**data, "choices": None if choices is None else tuple(choices)})

@@ -1,0 +1,122 @@
+"""What a world is made of and how it is run: the fields, and what each may be."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from tdist.errors import UsageError
+from tdist.platforms.sim.schedulers import names
+
+_MAX_RANKS: Final = 1024
+_MAX_HEAP_BYTES: Final = 2 << 40
+"""Both fit the simulated address space, which gives each rank a span of its own."""
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """What a world is made of and how it is run.
+
+    `poison` is the byte that fresh memory and masked-off lanes hold. `drained`: every release drains all pipes (barrier
+    mode). `choices` replays the `events` of another run; `scheduler` and `seed` count beyond their end only.
+
+    Raises:
+        UsageError: a field has another type than its own or lies out of its range.
+    """
+
+    nranks: int
+    heap_bytes: int = 40 << 30  # the largest local_mem_size that shmem allows; what is not written costs nothing
+    target: str = "Ascend910B3"
+    cube_cores: int = 20
+    vector_cores: int = 40
+    scheduler: str = "run-to-block"
+    seed: int = 0
+    detect: bool = True
+    profile: str = "seed"
+    poison: int = 0xA5
+    drained: bool = False
+    choices: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        __tracebackhide__ = True
+        check_fields(vars(self))
+        for name in _INTEGERS:  # numpy's integers do not travel as JSON
+            object.__setattr__(self, name, int(getattr(self, name)))
+
+
+def make_config(nranks: Any, settings: Mapping[str, Any]) -> WorldConfig:
+    """A configuration from a user's keyword arguments.
+
+    Raises:
+        UsageError: as `WorldConfig`, or a keyword that is none of its fields.
+    """
+    __tracebackhide__ = True
+    known = [field.name for field in fields(WorldConfig)]
+    for name in settings:
+        if name not in known or name == "nranks":
+            raise UsageError(f"a world has no setting {name!r}{_close(name, known)}; there are: {', '.join(known)}")
+    check_fields({"nranks": nranks, **settings})
+    return WorldConfig(nranks=nranks, **settings)
+
+
+def check_fields(values: Mapping[str, Any]) -> None:
+    """Refuse values that the fields of these names cannot have.
+
+    Raises:
+        UsageError: names the field, what it must be and what was given.
+    """
+    __tracebackhide__ = True
+    for name, value in values.items():
+        expects, fits = _RULES[name]
+        if not fits(value):
+            hint = _close(value, _WORDS[name]()) if name in _WORDS else ""
+            raise UsageError(f"{name} of a world must be {expects()}, got {value!r}{hint}")
+
+
+def _close(word: Any, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(str(word), list(known), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[Any], bool]:
+    """A test for integers, numpy's too but no bools, from `low` to `high`."""
+
+    def fits(value: Any) -> bool:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            return False
+        try:
+            number = operator.index(value)
+        except TypeError:  # a tensor of more than one element
+            return False
+        return number >= low and (high is None or number <= high)
+
+    return fits
+
+
+def _is_choices(value: Any) -> bool:
+    return value is None or (isinstance(value, tuple) and all(map(_whole(0), value)))
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_INTEGERS: Final = ("nranks", "heap_bytes", "cube_cores", "vector_cores", "seed", "poison")
+_WORDS: Final[Mapping[str, Callable[[], list[str]]]] = {"scheduler": names, "profile": lambda: ["ascend", "seed"]}
+_RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
+    "nranks": (lambda: f"an integer from 1 to {_MAX_RANKS}", _whole(1, _MAX_RANKS)),
+    "heap_bytes": (lambda: f"an integer from 1 to {_MAX_HEAP_BYTES}", _whole(1, _MAX_HEAP_BYTES)),
+    "target": (lambda: "the name of a device", lambda value: isinstance(value, str) and bool(value)),
+    "cube_cores": (lambda: "a positive integer", _whole(1)),
+    "vector_cores": (lambda: "a positive integer", _whole(1)),
+    "scheduler": (lambda: f"one of {', '.join(names())}", lambda value: value in names()),
+    "seed": (lambda: "an integer of at least 0", _whole(0)),
+    "detect": (lambda: "True or False", _is_bool),
+    "profile": (lambda: "one of ascend, seed", lambda value: value in ("ascend", "seed")),
+    "poison": (lambda: "a byte, 0 to 255", _whole(0, 255)),
+    "drained": (lambda: "True or False", _is_bool),
+    "choices": (lambda: "None or a tuple of integers of at least 0", _is_choices),
+}
