@@ -163,6 +163,34 @@ def test_the_next_launch_that_overwrites_is_told_to_wait_for_a_credit():
     assert all(cure == REUSE for _, cure in told_of), told_of
 
 
+@triton.jit
+def constant(data, sig, out, launch):
+    offs = tl.arange(0, 16)
+    half = launch % 2 * 16
+    if dl.rank() == 0:
+        tl.store(dl.symm_at(data, 1) + half + offs, launch)  # <next>
+        shmem_dev.fence()
+        dl.notify(sig, 1, signal=1, sig_op="set")
+    else:
+        token = dl.wait(sig, 1, "gpu", "acquire")  # <old>
+        tl.store(out + offs, tl.load(dl.consume_token(data, token) + half + offs))  # <sees>
+
+
+@covers("FND-4")
+def test_a_signal_of_an_earlier_round_is_named_as_the_cause():
+    """A constant epoch: the second wait returns on the first signal."""
+
+    def host(rt, t):
+        for launch in (1, 2):
+            constant[(1,)](t.data, t.sig, t.out, launch)
+            settle(rt)
+        return 0
+
+    pairs = told(observe(None, DATA, SIG, OUT, host=host), "next", "sees")
+    at = f"the wait at here:{line_of('old')} returned on a signal of an earlier round: it orders nothing new"
+    assert all(at in why and "an epoch" in cure for why, cure in pairs), pairs
+
+
 @covers("FND-1")
 def test_title_and_parties_use_the_name_of_the_argument_and_say_what_was_allocated():
     seen = observe(push, Buf("inbox", 64), SIG, OUT, HOW="none")

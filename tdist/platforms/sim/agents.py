@@ -15,7 +15,7 @@ from tdist.findings import Finding, Party, make
 from tdist.platforms.sim.barriers import AtBarrier
 from tdist.platforms.sim.faults import complete
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
-from tdist.platforms.sim.race_report import Who
+from tdist.platforms.sim.race_report import Who, tensor_name
 from tdist.platforms.sim.words import Waiter, Word
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Agent:
     def _peer(self, addr: int, al: Allocation | None, pe: int, site: Site) -> Allocation:
         al = self._known(addr, al, site)
         if not al.symmetric:
-            got = f"{al.label} at {addr:#x}, which is private memory of rank {al.rank}"
+            got = f"{tensor_name(al, site.arg)} at {addr:#x}, which is private memory of rank {al.rank}"
             self._misuse(site, al, "the address is outside the symmetric heap", got)
         if al.rank != self.rank:
             got = f"an address on rank {al.rank}'s heap"
@@ -188,25 +188,25 @@ class Agent:
         return found
 
     def _misuse(self, site: Site, al: Allocation | None, problem: str, got: str) -> NoReturn:
-        tensor = site.arg or (al.label if al is not None else None)
+        tensor = tensor_name(al, site.arg) if al is not None else site.arg
         expected = f"a symmetric address of rank {self.rank} itself and a PE below {self.nranks}"
         self.fault("pointer-misuse", site, problem=problem, tensor=tensor, expected=expected, got=got)
 
     def _offset(self, addr: int, al: Allocation, width: int, site: Site) -> int:
         """Byte offset of a scalar access, checked against its allocation."""
-        off = addr - al.lo
+        off, name = addr - al.lo, tensor_name(al, site.arg)
         if al.freed:
-            self._misuse(site, al, f"{al.label} was freed", f"{addr:#x}, freed memory")
+            self._misuse(site, al, f"{name} was freed", f"{addr:#x}, freed memory")
         if off < 0 or off + width > al.hi - al.lo:
             self.fault(
                 "out-of-bounds",
                 site,
-                tensor=site.arg or al.label,
-                expected=f"bytes 0 … {len(al) - 1} of {al.label} on rank {al.rank}",
+                tensor=name,
+                expected=f"bytes 0 … {len(al) - 1} of {name} on rank {al.rank}",
                 got=f"bytes {off} … {off + width - 1}",
             )
         if off % width:
-            self._misuse(site, al, f"the address is not aligned to {width} bytes", f"byte {off} of {al.label}")
+            self._misuse(site, al, f"the address is not aligned to {width} bytes", f"byte {off} of {name}")
         return off
 
     # ---------------------------------------------------------------- synchronisation
@@ -256,7 +256,7 @@ class Agent:
         self.fault(
             "short-signal",
             site,
-            tensor=site.arg or al.label,
+            tensor=tensor_name(al, site.arg),
             slots=n,
             needed_bytes=needed_bytes,
             have_bytes=max(have_bytes, 0),

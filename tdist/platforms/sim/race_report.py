@@ -74,8 +74,8 @@ class Conflict:
 class Missed:
     """A wait or atomic that returned and ordered nothing: why, where, and the rank that last signalled the word.
 
-    `reason` is `"relaxed"`, `"scope"` (it does not reach other ranks) or `"stale"` (no signal gave the word its value;
-    `rank` is then -1).
+    `reason` is `"relaxed"`, `"scope"` (it does not reach other ranks), `"old"` (the signal was known already) or
+    `"stale"` (no signal gave the word its value; `rank` is then -1).
     """
 
     reason: str
@@ -305,6 +305,12 @@ def _narrow_scope(site: Any, load: str) -> tuple[str, str]:
     )
 
 
+def _old(site: Any, load: str) -> tuple[str, str]:
+    return f"the wait at {site} returned on a signal of an earlier round: it orders nothing new", (
+        f"signal and wait for a value that only this round uses (an epoch), before the {load}"
+    )
+
+
 def _stale(site: Any, load: str) -> tuple[str, str]:
     return f"the wait at {site} returned on a value that no signal had written: it orders nothing", (
         f"wait for a value that only the signal of this round writes (an epoch), before the {load}"
@@ -314,6 +320,7 @@ def _stale(site: Any, load: str) -> tuple[str, str]:
 _MISSED: dict[str, Callable[[Any, str], tuple[str, str]]] = {
     "relaxed": _relaxed,
     "scope": _narrow_scope,
+    "old": _old,
     "stale": _stale,
 }
 

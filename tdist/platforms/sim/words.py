@@ -213,6 +213,13 @@ def knows(clocks: AgentClocks, record: Record) -> bool:
     return entry < len(known) and known[entry] >= record.stamp
 
 
+def _nothing_new(known: Clock, released: WordClock) -> bool:
+    """Whether an acquire of `released` would add nothing to `known`."""
+    mine, theirs = known.vec, released.vec
+    size = min(len(mine), len(theirs))
+    return not ((theirs[:size] > mine[:size]).any() or theirs[size:].any())
+
+
 def word_party(who: Who, site: Site, word: Word, note: str = "") -> Party:
     """The side that did `site` to `word`."""
     where = f"element {word.index} (byte {word.off}) on rank {word.al.rank}"
@@ -314,6 +321,7 @@ class SyncWords:
             word.signal = word.polled = True
             if word.fresh is not None:
                 self._check_fresh(ag, word, site)
+            at_once = word.value == want
             while word.value != want:
                 ag.block_on(word, want, site, slot)
                 yield
@@ -325,6 +333,8 @@ class SyncWords:
                     held = word.held if word.held_local is None else word.waitable(ag.rank)
                     if held is None:
                         self._note_missed("stale", ag, clocks, word, site)
+                    elif at_once and _nothing_new(clocks.W, held):
+                        self._note_missed("old", ag, clocks, word, site)
                     clocks.acquire(held)
                 else:
                     self._note_missed("relaxed", ag, clocks, word, site)
