@@ -1,4 +1,4 @@
-"""What the README shows works as printed."""
+"""What the README and docs/operators.md show works as printed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def blocks(language: str) -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
@@ -63,3 +63,36 @@ def test_the_faults_named_are_found(kernels: Path, good: str, bad: str, kind: st
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert kind in done.stdout and f"faulty.py:{number}" in done.stdout
+
+
+OPERATORS = "docs/operators.md"
+
+
+@pytest.fixture
+def page(kernels: Path) -> Path:
+    """The files of docs/operators.md, beside the README's; each names itself in its first line."""
+    for block in blocks("python", OPERATORS):
+        first, _, _ = block.partition("\n")
+        (kernels / first.removeprefix("# file: ")).write_text(block, encoding="utf-8")
+    return kernels
+
+
+@pytest.mark.parametrize("shown", blocks("console", OPERATORS))
+def test_the_commands_of_the_operators_page_succeed(page: Path, shown: str) -> None:
+    program, *arguments = shown.split()
+    module = {"tdist-verify": ["-m", "tdist.verify.cli"], "pytest": ["-m", "pytest"], "python": []}[program]
+    done = run(page, sys.executable, *module, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_operators_page_names_every_parameter_and_option_key() -> None:
+    from tdist.verify.inputs import __dict__ as inputs
+    from tdist.verify.operator import Operator
+    from tdist.verify.policies import POLICIES
+    from tdist.verify.pytest_plugin import _MARKER_KEYS
+
+    text = (ROOT / OPERATORS).read_text(encoding="utf-8")
+    parameters = set(Operator.__dataclass_fields__) - {"host", "source"}
+    for name in (*parameters, *POLICIES, *_MARKER_KEYS):
+        assert f"`{name}`" in text, name
+    assert all(f"`{name}(case" in text for name in ("payload", "factor", "generator") if name in inputs)
