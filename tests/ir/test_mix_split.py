@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hivm_oracle import vendor_tool
-from ir_oracle import parse
+from hivm_oracle import parse_any, vendor_reads, vendor_tool
+from ir_oracle import parse, show
 
 from tdist.ir import hivm
 from tdist.passes import run_pipeline
@@ -48,13 +48,17 @@ LINALG = """module attributes {hacc.target = #hacc.target<"Ascend910B3"> MODULE}
     %tile = bufferization.to_tensor %ub restrict writable : memref<64xf16>
     %to = memref.reinterpret_cast %b to offset: [0], sizes: [64], strides: [1] : memref<?xf16> to memref<64xf16, strided<[1]>>
     bufferization.materialize_in_destination %tile in writable %to : (tensor<64xf16>, memref<64xf16, strided<[1]>>) -> ()
+    %c0 = arith.constant 0 : index
+    %first = tensor.empty() : tensor<1xi32>
+    %given = tensor.insert %n into %first[%c0] : tensor<1xi32>
+    %head = memref.reinterpret_cast %s to offset: [0], sizes: [1], strides: [1] : memref<?xi32> to memref<1xi32, strided<[1]>>
+    bufferization.materialize_in_destination %given in writable %head : (tensor<1xi32>, memref<1xi32, strided<[1]>>) -> ()
     %word = memref.reinterpret_cast %s to offset: [%o], sizes: [1], strides: [1] : memref<?xi32> to memref<1xi32, strided<[1], offset: ?>>
     %r = CALL(aclshmem_my_pe) -> i32
     %t = CALL(aclshmem_wait_int32) ins(%word, %count, %one : memref<1xi32, strided<[1], offset: ?>>, i64, i32) -> i32
     CALL(aclshmemx_signal_op) ins(%word, %one, %zero, %r : memref<1xi32, strided<[1], offset: ?>>, i32, i32, i32)
     CALL(aclshmem_barrier_all)
     %sum = arith.addi %t, %r : i32
-    %c0 = arith.constant 0 : index
     %empty = tensor.empty() : tensor<1xi32>
     %filled = tensor.insert %sum into %empty[%c0] : tensor<1xi32>
     %out = memref.reinterpret_cast %s to offset: [5], sizes: [1], strides: [1] : memref<?xi32> to memref<1xi32, strided<[1], offset: 5>>
@@ -87,8 +91,8 @@ def linalg(cores: dict[str, str], together: bool) -> str:
     return text.replace("MODULE", f", {hivm.NO_SUB_BLOCK_BINDING}" if together else "")
 
 
-def compile_(text: str, folder: Path) -> tuple[int, dict[str, list[str]]]:
-    """Exit code, and by function of the final module the device functions that it calls; {} if there is no module."""
+def compile_(text: str, folder: Path) -> tuple[int, str]:
+    """Exit code and final module; the module is empty if there is none."""
     (folder / "in.mlir").write_text(text, encoding="utf-8")
     flags = "auto-multi-buffer auto-bind-sub-block hfusion-compile hivm-compile triton-kernel-compile"
     command = [
@@ -99,17 +103,18 @@ def compile_(text: str, folder: Path) -> tuple[int, dict[str, list[str]]]:
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     final = folder / "module.hivm.opt.mlir"
-    if not final.exists():
-        return done.returncode, {}
-    functions = re.split(r"^\s*func\.func @", final.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return done.returncode, {
-        re.split(r"\W", text)[0]: re.findall(r"call @(\S*aclshmem\w+)", text) for text in functions
-    }
+    return done.returncode, final.read_text(encoding="utf-8") if final.exists() else ""
+
+
+def called(module: str) -> dict[str, list[str]]:
+    """By function of a final module, the device functions that it calls, without the suffix of their half."""
+    functions = re.split(r"^\s*func\.func @", module, flags=re.MULTILINE)[1:]
+    return {re.split(r"\W", text)[0]: re.findall(r"call @(\S*aclshmem\w+)", text) for text in functions}
 
 
 @needs_compiler
 def test_a_kernel_that_meets_on_both_kinds_of_core_is_split(tmp_path: Path) -> None:
-    _, functions = compile_(linalg(*decided()), tmp_path)
+    functions = called(compile_(linalg(*decided()), tmp_path)[1])
     both = ["_mlir_ciface_aclshmem_my_pe", "aclshmem_wait_int32", "_mlir_ciface_aclshmem_barrier_all"]
     assert functions["k_mix_aic"] == both
     assert sorted(functions["k_mix_aiv"]) == sorted([*both, "aclshmemx_signal_op"])
@@ -121,6 +126,17 @@ def test_the_plain_rule_would_crash_the_vendors_compiler(tmp_path: Path) -> None
     cores, together = decided()
     plain = {symbol: core if symbol == "aclshmem_barrier_all" else "VECTOR" for symbol, core in cores.items()}
     assert plain != cores
-    code, functions = compile_(linalg(plain, together), tmp_path)
+    code, module = compile_(linalg(plain, together), tmp_path)
     assert code < 0
-    assert not functions
+    assert not module
+
+
+@needs_compiler
+def test_the_final_module_goes_through_our_dialect_unchanged(tmp_path: Path) -> None:
+    """Flags, barriers and cross-core flags as the vendor's compiler itself puts them."""
+    generic = vendor_reads(compile_(linalg(*decided()), tmp_path)[1], "--mlir-print-op-generic")
+    module = parse_any(generic)
+    module.verify()
+    ours = (hivm.SetFlagOp, hivm.WaitFlagOp, hivm.PipeBarrierOp, hivm.SyncBlockSetOp, hivm.SyncBlockWaitOp)
+    assert {type(op) for op in module.walk()} >= set(ours)
+    assert vendor_reads(show(module, generic=True), "--mlir-print-op-generic") == generic

@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -268,7 +268,7 @@ def _error(op: CustomOp, what: str) -> KernelError:
     return KernelError(f"{loc_of(op) or 'kernel'}: cannot call `{op.symbol}`: ACLSHMEM's device library {what}")
 
 
-__all__: Sequence[str] = (
+__all__ = [
     "DECLARATIONS",
     "LibraryType",
     "Signature",
@@ -278,4 +278,4 @@ __all__: Sequence[str] = (
     "fits",
     "link_name",
     "signatures",
-)
+]
