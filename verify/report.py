@@ -22,6 +22,7 @@ SHOWN_TILES = 4
 _VERDICTS = {"verified": "bold green", "failed": "bold red", "undecided": "bold yellow"}
 COLUMNS = ("verdict", "policy", "worst error/allowed", "at", "got", "expected", "wrong tiles", "MERE", "MARE")
 UNGATED = ("MERE", "MARE")
+ALWAYS_WHOLE = ("verdict", "policy", "expected", "worst error/allowed")
 WIDE = 100
 """From this many columns on a terminal shows figures that do not gate."""
 SHOWN_PLACES = 4
@@ -119,7 +120,7 @@ def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]], width: 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     titles = COLUMNS if width >= WIDE else tuple(title for title in COLUMNS if title not in UNGATED)
     for title in (name, *titles):
-        table.add_column(title, overflow="fold")
+        table.add_column(title, overflow="fold", min_width=len(title.split()[-1]) if title in ALWAYS_WHOLE else None)
     for rank in sorted({row[0] for row in rows}):
         mine = [row for row in rows if row[0] == rank]
         _, launch, output, worst = max(mine, key=lambda row: (not row[3].passed, row[3].worst_error))

@@ -1,4 +1,4 @@
-"""Faults that the first two launches on a workspace do not show: a double buffer hides them until a half is used again."""
+"""Faults that two launches on a workspace do not show: a double buffer hides them until a half is used again."""
 
 from __future__ import annotations
 
