@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
@@ -10,6 +11,7 @@ import triton.language as tl
 from litmus_kit import DATA, OUT, SIG, Buf, Observed, contents, covers, mark, observe, settle
 
 import tdist.language as dl
+from tdist.findings import to_text
 from tdist.language.extra import libshmem_device as shmem_dev
 
 REUSE = "release after the load (credit signal or barrier) and wait for it before the store, or use another buffer"
@@ -19,7 +21,7 @@ def told(seen: Observed, *lines: str) -> list[tuple[str, str]]:
     """`(why, try)` of every race, all of which are between the two marked lines; paths as marks."""
     races = [f for run in seen.runs for f in run.findings if f.kind == "tdist.race"]
     assert races, seen.text()
-    assert {mark(p.file, p.line) for f in races for p in f.parties} == set(lines), seen.text()
+    assert {mark(str(p.file), p.line or 0) for f in races for p in f.parties} == set(lines), seen.text()
     here = str(Path(__file__))
     return [(f.why.replace(here, "here"), f.cure.replace(here, "here")) for f in races]
 
@@ -82,6 +84,14 @@ def test_a_missing_wait_is_said_to_be_missing():
         "wait for the signal that follows the store, and consume its token before the load: "
         "ptr = dl.consume_token(ptr, token)",
     )
+
+
+@covers("CLK-14")
+def test_a_deleted_wait_stands_at_the_kernel_and_not_at_a_host():
+    seen = observe(push, DATA, SIG, OUT, HOW="lost", schedules=[("run-to-block", 0)])
+    (lost,) = [f for run in seen.runs for f in run.findings if f.kind == "tdist.lost-wait"]
+    assert [p.who for p in lost.parties] == ["kernel push"]
+    assert f"where kernel push: wait\n        at {__file__}:{line_of('lost')}" in to_text(lost, width=300)
 
 
 def test_a_relaxed_wait_is_named():
@@ -157,10 +167,15 @@ def test_the_next_launch_that_overwrites_is_told_to_wait_for_a_credit():
         (f.why, f.cure)
         for run in seen.runs
         for f in run.findings
-        if f.kind == "tdist.race" and [mark(p.file, p.line) for p in f.parties] == ["read", "again"]
+        if f.kind == "tdist.race" and [mark(str(p.file), p.line or 0) for p in f.parties] == ["read", "again"]
     ]
     assert told_of, seen.text()
     assert all(cure == REUSE for _, cure in told_of), told_of
+    why = (
+        "rank 0 launch 1 program 0 has acquired no release that rank 1 launch 0 program 0 made after its load",
+        REUSE,
+    )
+    assert set(told_of) == {why}
 
 
 @triton.jit
@@ -278,7 +293,7 @@ def clear(sig, ONE: tl.constexpr):
 def test_a_kernel_may_initialise_it():
     for one in (True, False):
 
-        def host(rt, t, one=one):
+        def host(rt, t, one: Any = one):
             clear[(1,)](t.sig, ONE=one)
             settle(rt)
             poll[(1,)](t.data, t.sig, t.out)

@@ -191,6 +191,7 @@ def ungated_effects(count, data, out):
 def test_an_ungated_atomic_takes_effect_once_and_is_reported():
     seen = observe(ungated_effects, COUNT, DATA, OUT, nranks=1, read="count")
     seen.always(finding("hazard.double-effect", "atomic", severity="hazard"))
+    assert "takes effect on both vector cores as compiled" in seen.text()
     seen.outcomes({((1, *[0] * 15),)})
 
 

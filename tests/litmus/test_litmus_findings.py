@@ -111,6 +111,7 @@ def test_masked_lanes_may_lie_outside_the_allocation():
 def test_one_lane_outside_the_allocation_is_out_of_bounds():
     seen = observe(masked_out_of_bounds, Buf("data", 48), OUT, nranks=1, n=49)
     seen.always(finding("out-of-bounds", "load"))
+    assert "why: the access has a mask, but it lets lane (48) through" in seen.text()
     seen.outcomes(STOP)
 
 
@@ -125,6 +126,7 @@ def test_an_access_that_lands_in_the_next_allocation_is_out_of_bounds():
     seen = observe(beyond_my_buffer, Buf("data", 16), Buf("other", 16), OUT)
     seen.always(finding("out-of-bounds", "store"))
     assert "data" in seen.text()
+    assert "why: the access has no mask" in seen.text()
 
 
 @triton.jit

@@ -642,3 +642,9 @@ def test_a_signal_add_in_a_kernel_with_a_dot_is_a_double_effect_and_a_set_is_not
         driver.launch(kernel(op), driver.malloc(64, "sig"))
         driver.sync()
         assert driver.lines() == found
+        for doubled in driver.findings:
+            assert (
+                doubled.title
+                == "double effect: signal ADD takes effect on the cube core and the vector cores as compiled"
+            )
+            assert doubled.fails("ascend") and not doubled.fails("seed")

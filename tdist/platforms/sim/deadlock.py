@@ -174,9 +174,9 @@ def got_of(ag: Agent) -> str:
     """What is there instead."""
     at = ag.blocked
     if isinstance(at, AtWait):
-        return f"{at.word.mem[at.word.index]}, {_last_write(at.word)}"
+        return f"{at.word.mem[at.word.index]}, {_last_write(at.word, ag)}"
     if isinstance(at, AtPoll) and at.reads:
-        return "; ".join(f"{seen}, {_last_write(word)}" for word, seen in at.reads)
+        return "; ".join(f"{seen}, {_last_write(word, ag)}" for word, seen in at.reads)
     return ""
 
 
@@ -193,12 +193,14 @@ def why_blocked(ag: Agent) -> str:
     return f"waits for {expected_of(ag)}" + (f"; it is {got}" if got else "")
 
 
-def _last_write(word: Word) -> str:
+def _last_write(word: Word, ag: Agent) -> str:
+    """Who wrote it last; with the launch if that is not the waiter's own number."""
     if word.last is None:
         return "no signal has written it"
     who, site, value = word.last
     said = "" if value == word.mem[word.index] else f" ({value})"
-    return f"last written{said} by {who} at {site}"
+    launch = "" if who.launch == ag.launch_id else f", launch {who.launch}"
+    return f"last written{said} by {who}{launch} at {site}"
 
 
 def _wait_party(engine: Engine, ag: Agent) -> Party:

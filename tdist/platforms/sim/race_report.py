@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tdist.findings.kinds import make
@@ -14,19 +14,24 @@ from tdist.platforms.sim.regions import Shape, common
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Whom an access belongs to. `program` is None for a host or a stream, which `role` names."""
+    """Whom an access belongs to. `program` is None for a host or a stream, which `role` names.
+
+    `with_launch`: its text says the launch, for findings whose sides are of different ones.
+    """
 
     rank: int
     launch: int | None = None
     program: int | None = None
     core: int = 0
     role: str = "agent"
+    with_launch: bool = False
 
     def __str__(self) -> str:
         if self.program is None:
             return f"rank {self.rank}'s {self.role}"
         core = " (second vector core)" if self.core else ""
-        return f"rank {self.rank} program {self.program}{core}"
+        launch = f" launch {self.launch}" if self.with_launch else ""
+        return f"rank {self.rank}{launch} program {self.program}{core}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,7 @@ def finding_of(
         releaser: the live clocks of the slot that made the first access, if any.
         facts: what is known of an agent (who, slot) that loads; asked for conflicts of a load and a store only.
     """
+    conflict = _with_launches(conflict)
     edge = _missing_edge(conflict, releaser, _reader_facts(conflict, facts))
     first, second = conflict.first, conflict.second
     start, end = common(first.shape, second.shape)
@@ -154,6 +160,15 @@ def finding_of(
         first_writes=first.writes,
         second_writes=second.writes,
     )
+
+
+def _with_launches(conflict: Conflict) -> Conflict:
+    """The same conflict; its texts say the launch of both sides if they differ."""
+    first, second = conflict.first, conflict.second
+    if first.who.launch == second.who.launch or first.who.program is None or second.who.program is None:
+        return conflict
+    said = [replace(access, who=replace(access.who, with_launch=True)) for access in (first, second)]
+    return replace(conflict, first=said[0], second=said[1])
 
 
 def _reader_facts(conflict: Conflict, facts: Callable[[Who, int], ReaderFacts] | None) -> ReaderFacts:
