@@ -35,6 +35,9 @@ def parse_dtypes(text: str) -> tuple[str, ...]:
     return names
 
 
+_MAX_DIGITS = 4000  # more than Python's int() reads
+
+
 def parse_shape(text: str) -> dict[str, int]:
     """`m=1024,n=512` → a dict; which symbols there are is the operator's to say."""
     shape: dict[str, int] = {}
@@ -45,6 +48,8 @@ def parse_shape(text: str) -> dict[str, int]:
             raise UsageError(f"--shape takes symbol=number pairs such as m=1024,n=512; {item!r} is none")
         if symbol in shape:
             raise UsageError(f"--shape names {symbol} twice")
+        if len(digits) > _MAX_DIGITS or int(digits) >= 1 << 31:
+            raise UsageError(f"--shape gives {symbol} a size that is more than 2147483647")
         shape[symbol] = int(digits)
     return shape
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tdist.errors import UsageError
+from tdist.errors import KernelError, UsageError
 
 _TORCH_TO_TRITON = {
     "bool": "i1",
@@ -20,6 +20,7 @@ _TORCH_TO_TRITON = {
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
 }
 _TRITON_TYPES = frozenset(_TORCH_TO_TRITON.values())
+_USE_OF_NONE = re.compile(r"(?:AttributeError|TypeError): .*(?:NoneType|'constexpr' object).*")
 _INTEGER_ANNOTATION = re.compile(r"[iu](1|8|16|32|64)")
 
 
@@ -116,6 +117,25 @@ def _number_type(fn: Any, param: Any, value: bool | int | float) -> str:
     if 1 << 63 <= value < 1 << 64:
         return "u64"
     raise UsageError(f"kernel `{fn.__name__}`: argument `{param.name}` = {value} does not fit into 64 bits")
+
+
+def without_value(fn: Any, bound: Bound, error: KernelError) -> KernelError:
+    """`error`, told as what it is where the kernel uses an argument that was given as None.
+
+    Triton compiles None into the kernel, so that `if x is None` works, and then trips over Python's own attributes.
+    """
+    empty = [p.name for p in fn.params if not p.is_constexpr and bound.named[p.name] is None]
+    first, *rest = str(error).split("\n")
+    trouble = _USE_OF_NONE.search(first)
+    if not empty or trouble is None:
+        return error
+    named = [name for name in empty if re.search(rf"\b{name}\b", "\n".join(rest))]
+    if not named and "NoneType" not in trouble[0]:
+        return error
+    who = " or ".join(f"`{name}`" for name in named or empty)
+    reason = f"argument {who} of kernel `{fn.__name__}` is None, and the kernel uses it here as a pointer or a number"
+    cure = f"give it a value, or let the kernel ask `if {(named or empty)[0]} is not None` first"
+    return KernelError("\n".join([f"{first[: trouble.start()]}{reason}", *rest, f"  {cure}"]))
 
 
 def cache_key(bound: Bound) -> tuple[Any, ...]:

@@ -51,6 +51,35 @@ def compilations(monkeypatch):
     return made
 
 
+@triton.jit
+def _load(pointer):
+    return tl.load(pointer)
+
+
+@triton.jit
+def copy_or_fill(x, y, n, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    if x is None:
+        tl.store(y + offs, 0.0, mask=offs < n)
+    else:
+        tl.store(y + offs, _load(x + offs), mask=offs < n)
+
+
+@pytest.mark.parametrize(("name", "args"), [("y", (None, None, 3)), ("n", (None, torch.zeros(16), None))])
+def test_none_where_the_kernel_needs_a_value_names_argument_and_kernel(rank, name, args):
+    with pytest.raises(KernelError) as caught:
+        copy_or_fill[(1,)](*args, B=16)
+    text = str(caught.value)
+    assert f"argument `{name}` of kernel `copy_or_fill` is None" in text
+    assert f"`if {name} is not None`" in text
+    assert "NoneType" not in text and "test_driver_launch.py:" in text
+
+
+def test_none_that_the_kernel_asks_for_is_a_constant(rank):
+    copy_or_fill[(1,)](None, torch.zeros(16), 3, B=16)
+    assert len(rank.launches) == 1
+
+
 def make_kernel():
     """A kernel that no other test has compiled."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 import sys
 import threading
 import time
@@ -159,6 +160,54 @@ def test_a_copy_converts_between_types_and_follows_strides(make_world):
     narrow, whole = make_world(1).run(host)[0]
     assert torch.equal(narrow, (torch.arange(16.0) + 0.5).view(4, 4).T.bfloat16())
     assert whole.tolist() == [0, 4, 8, 12]
+
+
+def use_of_freed_memory(use):
+    """A host function; with the line of its free."""
+
+    def host(rt):
+        address = rt.malloc(64, name="buffer")
+        tensor = rt.tensor(address, (16,), torch.float32)
+        rt.free(address)
+        use(rt, address, tensor)
+        rt.synchronize()
+
+    return host, f"buffer was freed at {__file__}:{host.__code__.co_firstlineno + 3}"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda rt, address, tensor: tensor.zero_(),
+        lambda rt, address, tensor: tensor[4:].sum().item(),
+        lambda rt, address, tensor: tensor[:4].copy_(tensor[4:8]),
+        lambda rt, address, tensor: rt.free(address),
+    ],
+    ids=["write", "read", "copy", "free"],
+)
+def test_a_host_that_uses_freed_memory_is_told_which_and_where(make_world, use):
+    host, fate = use_of_freed_memory(use)
+    with pytest.raises(UsageError, match=re.escape(fate)):
+        make_world(2).run(host)
+
+
+def test_a_launch_with_freed_memory_is_told_which_and_where(make_world):
+    host, fate = use_of_freed_memory(lambda rt, address, tensor: rt.launch(FILL, (1, 1, 1), [tensor, 1.0]))
+    world = make_world(1)
+    assert isinstance(world.run(host)[0], WorldStopped)
+    (found,) = world.findings
+    assert found.kind == "tdist.pointer-misuse" and fate in found.title
+
+
+def test_memory_that_was_given_out_again_is_not_called_freed(make_world):
+    def host(rt):
+        rt.free(rt.malloc(64, name="old"))
+        tensor = rt.tensor(rt.malloc(64, name="young"), (32,), torch.float32)
+        tensor.zero_()
+
+    with pytest.raises(UsageError, match="young ends at") as caught:
+        make_world(1).run(host)
+    assert "freed" not in str(caught.value)
 
 
 def test_a_host_that_does_not_come_back_is_named_each_period(make_world, monkeypatch, capfd):

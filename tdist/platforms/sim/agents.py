@@ -184,7 +184,7 @@ class Agent:
         if found is None:
             self._misuse(site, None, f"{addr:#x} is no address of device memory", f"{addr:#x}")
         if found.freed:
-            self._misuse(site, found, f"{found.label} was freed", f"{addr:#x}, freed memory")
+            self._misuse(site, found, found.fate, f"{addr:#x}, freed memory")
         return found
 
     def _misuse(self, site: Site, al: Allocation | None, problem: str, got: str) -> NoReturn:
@@ -196,7 +196,7 @@ class Agent:
         """Byte offset of a scalar access, checked against its allocation."""
         off, name = addr - al.lo, tensor_name(al, site.arg)
         if al.freed:
-            self._misuse(site, al, f"{name} was freed", f"{addr:#x}, freed memory")
+            self._misuse(site, al, al.fate, f"{addr:#x}, freed memory")
         if off < 0 or off + width > al.hi - al.lo:
             self.fault(
                 "out-of-bounds",

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from tdist.errors import UsageError
+from tdist.errors import KernelError, UsageError
 from tdist.frontend import check_front_end
-from tdist.frontend.arguments import Bound, bind, cache_key
+from tdist.frontend.arguments import Bound, bind, cache_key, without_value
 from tdist.frontend.definitions import without_deferral
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.frontend.surroundings import Surroundings
@@ -147,7 +147,10 @@ def _compile(fn: Any, bound: Bound, runtime: RankRuntime) -> KernelIR:
         if known is None or not known.surroundings.unchanged():
             known = _compiled[fn] = _Compiled(Surroundings(fn), {})
         if key not in known.kernels:
-            known.kernels[key] = compile_source(fn, bound.signature, bound.constexprs)
+            try:
+                known.kernels[key] = compile_source(fn, bound.signature, bound.constexprs)
+            except KernelError as error:
+                raise without_value(fn, bound, error) from None
         return known.kernels[key]
 
 

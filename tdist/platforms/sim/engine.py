@@ -171,7 +171,8 @@ class Engine:
         """Collective; completes with None, or at once with a `UsageError` if nothing starts at `address`."""
         al = self.memory.lookup(address)
         if al is None or al.lo != address or not al.symmetric or al.rank != rank:
-            done(UsageError(f"rank {rank}: free of {address:#x}: no symmetric allocation of this rank starts there"))
+            why = self.memory.fate_of(address) or "no symmetric allocation of this rank starts there"
+            done(UsageError(f"rank {rank}: free of {address:#x}: {why}"))
             return
         user = self.streams[rank].uses(al)
         if user is not None and self.stopped is None:
@@ -619,11 +620,17 @@ class Engine:
         al = self.memory.lookup(box.address)
         last = box.address + (box.rows - 1) * box.stride_bytes + box.width_bytes
         if al is None or last > al.hi:
+            why = self._why_outside(al, box.address)
             raise UsageError(
-                f"rank {rank}: host access to {box.address:#x} … {last:#x} outside device memory"
-                + (f" ({al.label} ends at {al.hi:#x})" if al is not None else "")
+                f"rank {rank}: host access to {box.address:#x} … {last:#x} outside device memory{why and f': {why}'}"
             )
         return Span(al, box.address - al.lo, box.rows, box.stride_bytes, box.width_bytes)
+
+    def _why_outside(self, al: Allocation | None, address: int) -> str:
+        """What to say of an access from `address` on, near which `al` lies, that leaves device memory."""
+        if al is None or address >= al.hi:
+            return self.memory.fate_of(address)
+        return f"{al.label} ends at {al.hi:#x}"
 
     def _strided(self, rank: int, view: View) -> Strided:
         whole = self._span(rank, Box(view.address, 1, 0, view.extent_bytes))
@@ -655,7 +662,8 @@ class Engine:
         if al is not None and (al.rank == rank or al.symmetric):
             return al
         owner = self.memory.rank_of(address)
-        where = "nowhere" if owner is None else f"in memory of rank {owner}"
+        fate = self.memory.fate_of(address)
+        where = fate or ("nowhere" if owner is None else f"in memory of rank {owner}")
         party = Party(
             rank, file=getattr(site, "file", None), line=getattr(site, "line", None), op=f"launch of {kernel.name}"
         )
@@ -666,7 +674,9 @@ class Engine:
                 expected=f"argument {name}: an address of rank {rank}'s device memory",
                 got=f"{address:#x}, {where}",
                 op=f"launch of {kernel.name}",
-                problem=f"argument {name} does not point to device memory of this rank",
+                problem=f"argument {name} points to freed memory: {fate}"
+                if fate
+                else f"argument {name} does not point to device memory of this rank",
             )
         )
         raise WorldStopped(str(self.stopped), tuple(self.findings))

@@ -240,7 +240,8 @@ class HostRequests:
         return [al.lo for al in peers]
 
     def _release(self, request: Free) -> list[Any]:
-        for al in self.engine.memory.free(request.offset_bytes):
+        line = getattr(request.site, "line", None)
+        for al in self.engine.memory.free(request.offset_bytes, str(request.site) if line else ""):
             self.engine.check_canary(al)
             self.engine.forget(al)
         return [None] * len(self.engine.hosts)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -31,6 +32,7 @@ CANARY_BYTE: Final = 0xC5
 _HEAP_BASE: Final = 0x12_0000_0000_0000
 _PRIVATE_BASE: Final = 0x34_0000_0000_0000
 _RANK_SPAN: Final = 1 << 42
+_MAX_GRAVES: Final = 4096
 _BASE_STEP: Final = 2 << 20
 _PRIVATE_ALIGNMENT_BYTES: Final = 512
 _WORD_FORMATS: Final[dict[int, Literal["b", "h", "i", "q"]]] = {1: "b", 2: "h", 4: "i", 8: "q"}
@@ -57,6 +59,7 @@ class Allocation:
         "_views",
         "_words",
         "freed",
+        "freed_at",
         "guards",
         "hi",
         "lo",
@@ -79,6 +82,7 @@ class Allocation:
         self.symmetric = offset_bytes >= 0
         self.version = 0
         self.freed = False
+        self.freed_at = ""
         self.peers: tuple[Allocation, ...] = ()
         self.sync: dict[int, Word] = {}
         self.guards: list[GuardedSpan] = []
@@ -97,6 +101,11 @@ class Allocation:
     def label(self) -> str:
         """What messages call it."""
         return self.name or (f"heap+{self.offset_bytes:#x}" if self.symmetric else f"private@{self.lo:#x}")
+
+    @property
+    def fate(self) -> str:
+        """What messages say of freed memory: who it was, and the line of the free where it is known."""
+        return f"{self.label} was freed{self.freed_at and f' at {self.freed_at}'}"
 
     def view(self, dtype: torch.dtype) -> torch.Tensor:
         """1-D tensor of `dtype` over the whole allocation; a tail shorter than one element is left out. Cached."""
@@ -259,6 +268,7 @@ class AddressSpace:
         self.heap = BestFit(heap_bytes)
         self._starts: list[int] = []
         self._by_start: dict[int, Allocation] = {}
+        self._graves: deque[tuple[int, int, str]] = deque(maxlen=_MAX_GRAVES)
 
     def __iter__(self) -> Iterator[Allocation]:
         return (self._by_start[start] for start in self._starts)
@@ -276,6 +286,10 @@ class AddressSpace:
         first = max(bisect.bisect_right(self._starts, lo) - 1, 0)
         near = (self._by_start[start] for start in self._starts[first : bisect.bisect_left(self._starts, hi)])
         return [al for al in near if al.hi > lo]
+
+    def fate_of(self, address: int) -> str:
+        """What was freed last at `address` and where ("buf was freed at …"); empty if nothing was."""
+        return next((fate for lo, hi, fate in reversed(self._graves) if lo <= address < hi), "")
 
     def rank_of(self, address: int) -> int | None:
         """Whose heap or private memory `address` would lie in, allocated or not."""
@@ -304,8 +318,11 @@ class AddressSpace:
             self._insert(allocation)
         return peers
 
-    def free(self, offset_bytes: int) -> tuple[Allocation, ...]:
-        """Free the block at `offset_bytes` on every rank and poison it; empty if none starts there."""
+    def free(self, offset_bytes: int, where: str = "") -> tuple[Allocation, ...]:
+        """Free the block at `offset_bytes` on every rank and poison it; empty if none starts there.
+
+        `where` is the line that asks for it, for those who come later.
+        """
         block = self.heap.release(offset_bytes)
         if block is None:
             return ()
@@ -313,6 +330,8 @@ class AddressSpace:
         for allocation in gone:
             self._remove(allocation)
             allocation.view(torch.uint8).fill_(self.poison)
+            allocation.freed_at = where
+            self._graves.append((allocation.lo, allocation.hi, allocation.fate))
         return gone
 
     def register(self, rank: int, storage: torch.Tensor, name: str | None) -> Allocation:
