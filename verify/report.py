@@ -25,6 +25,9 @@ UNGATED = ("MERE", "MARE")
 ALWAYS_WHOLE = ("verdict", "policy", "expected", "worst error/allowed")
 WIDE = 100
 """From this many columns on a terminal shows figures that do not gate."""
+DETAILS = ("policy", "got", "expected")
+NARROW = 80
+"""Below this many columns even the values of the worst element are left out."""
 SHOWN_PLACES = 4
 
 
@@ -118,7 +121,8 @@ def _listed(places: list[str]) -> str:
 def _rank_table(name: str, rows: list[tuple[int, int, str, Comparison]], width: int) -> Table:
     """One row for each rank: the worst of its launches and outputs. A narrow terminal gets what decides."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    titles = COLUMNS if width >= WIDE else tuple(title for title in COLUMNS if title not in UNGATED)
+    hidden = () if width >= WIDE else UNGATED if width >= NARROW else (*UNGATED, *DETAILS)
+    titles = tuple(title for title in COLUMNS if title not in hidden)
     for title in (name, *titles):
         table.add_column(title, overflow="fold", min_width=len(title.split()[-1]) if title in ALWAYS_WHOLE else None)
     for rank in sorted({row[0] for row in rows}):
