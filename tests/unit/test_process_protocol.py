@@ -143,16 +143,16 @@ def test_errors_that_cannot_be_rebuilt_name_their_type():
     assert type(error_from_json({"type": "UnicodeDecodeError", "text": "x"})) is errors.TdistError
 
 
-def test_full_shared_memory_is_said_before_the_rank_dies_of_it(monkeypatch):
+def test_a_users_shared_storage_needs_room_in_dev_shm_and_this_is_said(monkeypatch):
     monkeypatch.setattr(client.os, "statvfs", lambda path: SimpleNamespace(f_bavail=4096, f_frsize=4096))
     with pytest.raises(EnvironmentUnfit, match=r"/dev/shm has 8 MiB left, and a tensor of 12 MiB .* --shm-size"):
-        client._share(torch.zeros(3 << 20).untyped_storage())
+        client._check_shm(torch.zeros(3 << 20).untyped_storage())
 
 
 def test_sharing_a_storage_moves_all_its_tensors():
     whole = torch.arange(64.0)
     view = whole[8:]
-    fd = client._share(whole.untyped_storage())
-    view[0] = -1.0
-    assert os.pread(fd, 4, 32) == struct.pack("f", -1.0)
+    with client._shared(whole.untyped_storage()) as fd:
+        view[0] = -1.0
+        assert os.pread(fd, 4, 32) == struct.pack("f", -1.0)
     assert whole[8].item() == -1.0
