@@ -13,13 +13,13 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from tdist.frontend.definitions import deferred_benchmarks
+from tdist.scoped import CountedScope
 
 _ALIASES: Mapping[str, str] = {
     "triton_dist.language": "tdist.language",
@@ -163,44 +163,21 @@ def on_demand() -> Iterator[None]:
             sys.meta_path.remove(trigger)
 
 
-_lock = threading.RLock()
-_users = 0
-_undo = contextlib.ExitStack()
-
-
-@contextlib.contextmanager
-def user_names() -> Iterator[None]:
+def user_names() -> contextlib.AbstractContextManager[None]:
     """Let users' import names work for the length of the block. Counted: scopes may nest and overlap in threads."""
-    _join()
-    try:
-        yield
-    finally:
-        _leave()
+    return _scope.joined()
 
 
-def _join() -> None:
-    global _users
-    with _lock:
-        if _users == 0:
-            _install()
-        _users += 1
-
-
-def _leave() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            _undo.close()
-
-
-def _install() -> None:
+def _install(undo: contextlib.ExitStack) -> None:
     finder = _Finder()
     kept = {name: sys.modules[name] for name in NAMES if name in sys.modules}
     parents = _parent_attributes()
     sys.meta_path.insert(0, finder)
-    _undo.callback(_restore, finder, kept, parents)
-    _undo.enter_context(deferred_benchmarks())
+    undo.callback(_restore, finder, kept, parents)
+    undo.enter_context(deferred_benchmarks())
+
+
+_scope = CountedScope(_install)
 
 
 def _restore(finder: _Finder, kept: Mapping[str, ModuleType], parents: list[tuple[ModuleType, str, Any]]) -> None:

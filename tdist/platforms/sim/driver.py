@@ -13,7 +13,7 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ from tdist.frontend.triton_ascend import compile_source
 from tdist.platforms.base import RankRuntime, current
 from tdist.platforms.sim.npu_utils import NPUUtils
 from tdist.platforms.sim.triton_driver import make_driver
+from tdist.scoped import CountedScope
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,10 @@ class _Compiled:
 
 
 _lock = threading.RLock()
-_users = 0
-_undo = contextlib.ExitStack()
 _compiled: weakref.WeakKeyDictionary[Any, _Compiled] = weakref.WeakKeyDictionary()
 
 
-@contextlib.contextmanager
-def sim_driver() -> Iterator[None]:
+def sim_driver() -> contextlib.AbstractContextManager[None]:
     """Make kernels launched in the block run on the active rank of the launching thread.
 
     Counted: worlds may nest and overlap in threads; the last one out restores Triton.
@@ -54,30 +52,10 @@ def sim_driver() -> Iterator[None]:
         UsageError: `TRITON_INTERPRET` is set (kernels would run in Triton's interpreter and never come here), or, at a
             launch, the thread has no active rank.
     """
-    _join()
-    try:
-        yield
-    finally:
-        _leave()
+    return _scope.joined()
 
 
-def _join() -> None:
-    global _users
-    with _lock:
-        if _users == 0:
-            _install()
-        _users += 1
-
-
-def _leave() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            _undo.close()
-
-
-def _install() -> None:
+def _install(undo: contextlib.ExitStack) -> None:
     if os.environ.get("TRITON_INTERPRET", "0") == "1":
         raise UsageError("TRITON_INTERPRET=1 is set: kernels would run in Triton's interpreter, not here. Unset it.")
     try:
@@ -86,14 +64,15 @@ def _install() -> None:
     except ImportError:
         check_front_end()
         raise
-    with contextlib.ExitStack() as stack:
-        before = without_deferral(driver.active)
-        stack.callback(driver.set_active, before)
-        driver.set_active(make_driver(before))
-        _patch(stack, JITFunction, "run", _run)
-        _patch(stack, Autotuner, "run", _run_first_config)
-        _answer_core_counts(stack)
-        _undo.push(stack.pop_all())
+    before = without_deferral(driver.active)
+    undo.callback(driver.set_active, before)
+    driver.set_active(make_driver(before))
+    _patch(undo, JITFunction, "run", _run)
+    _patch(undo, Autotuner, "run", _run_first_config)
+    _answer_core_counts(undo)
+
+
+_scope = CountedScope(_install)
 
 
 def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:

@@ -6,14 +6,11 @@ Counted, because worlds overlap (nested, or in several threads) and these things
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 
 import torch
 
-_lock = threading.RLock()
-_users = 0
-_entered = contextlib.ExitStack()
+from tdist.scoped import CountedScope
 
 
 @contextlib.contextmanager
@@ -27,38 +24,18 @@ def one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextlib.contextmanager
-def simulation_scope() -> Iterator[None]:
+def simulation_scope() -> contextlib.AbstractContextManager[None]:
     """Enter the scope, or join it if another world has entered it."""
-    _join()
-    try:
-        yield
-    finally:
-        _leave()
+    return _scope.joined()
 
 
-def _join() -> None:
-    global _users
-    with _lock:
-        if _users == 0:
-            _enter()
-        _users += 1
-
-
-def _leave() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            _entered.close()
-
-
-def _enter() -> None:
+def _enter(undo: contextlib.ExitStack) -> None:
     from tdist.importer import user_names
     from tdist.platforms.sim.driver import sim_driver
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(one_torch_thread())
-        stack.enter_context(user_names())
-        stack.enter_context(sim_driver())
-        _entered.push(stack.pop_all())
+    undo.enter_context(one_torch_thread())
+    undo.enter_context(user_names())
+    undo.enter_context(sim_driver())
+
+
+_scope = CountedScope(_enter)
