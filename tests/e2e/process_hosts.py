@@ -39,6 +39,11 @@ def group(rt):
     return dist.get_backend(), dist.get_rank(), total, torch.stack(pieces)
 
 
+def destroy(rt, whole=True):
+    dist.destroy_process_group(None if whole else dist.new_group([0, 1, 2]))
+    return dist.is_initialized()
+
+
 def launch(rt, n=100):
     source, target = torch.arange(float(n)), torch.zeros(n)
     view = target[:]

@@ -89,6 +89,14 @@ class TestRuns:
         assert all(total.tolist() == [3.0] * 3 for _, _, total, _ in results)
         assert all(pieces.tolist() == [[float(r)] * 2 for r in range(NRANKS)] for _, _, _, pieces in results)
 
+    def test_the_group_cannot_be_destroyed_by_a_host_function(self, pool):
+        assert pool.run(target("destroy"), whole=False) == [True] * NRANKS
+        with pytest.raises(
+            UsageError, match=r"rank 0: .*destroy_process_group\(\) in a host function: the group belongs"
+        ):
+            pool.run(target("destroy"))
+        assert len(pool.run(target("group"))) == NRANKS
+
     def test_launches_on_private_tensors_match_the_in_process_world(self, pool):
         import process_hosts  # the directory of this file is on sys.path
 

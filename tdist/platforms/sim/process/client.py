@@ -7,6 +7,7 @@ tensors are moved to shared memory when they are first launched with, so that ra
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import mmap
@@ -346,10 +347,31 @@ def join_group(rank: int, nranks: int, store_fd: int) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=nranks)
 
 
+def keep_group() -> None:
+    """Refuse to let a host function destroy the group: the next function of the pool needs it, and its peers do now."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    destroy = dist.destroy_process_group
+
+    @functools.wraps(destroy)
+    def destroy_process_group(group: Any = None) -> None:
+        if group is None or group is dist.group.WORLD:
+            raise UsageError(
+                f"rank {dist.get_rank()}: torch.distributed.destroy_process_group() in a host function: the group "
+                "belongs to the rank process, which made it and ends it; take the call out, or make it only where "
+                "init_process_group() is yours (a group of new_group() may be destroyed)"
+            )
+        destroy(group)
+
+    dist.destroy_process_group = distributed_c10d.destroy_process_group = destroy_process_group
+
+
 def main(spec: dict[str, Any], fds: list[int]) -> int:
     """Entry of a forked rank process; `fds`: the launcher's socket, the engine's, the meeting file."""
     torch.set_num_threads(1)
     control, engine, store_fd = Channel.from_fd(fds[0]), Channel.from_fd(fds[1]), fds[2]
     join_group(spec["rank"], spec["nranks"], store_fd)
+    keep_group()
     RankProcess(spec["rank"], control, engine).serve()
     return 0
