@@ -62,7 +62,7 @@ def run(tmp_path):
         (f"ag_gemm --shape m={'9' * 5000}", "m a size that is more than 2147483647"),
         ("ag_gemm --shape m=0", "m of ag_gemm has to be 1 or more, got 0"),
         ("ag_gemm --shape m=-3", "got -3"),
-        ("ag_gemm --nranks 0", "between 1 and 1024, got 0"),
+        ("ag_gemm --nranks 0", "between 1 and 128, got 0"),
         ("ag_gemm --nranks 5000", "got 5000"),
         ("ag_gemm --nranks four", "'four' is not a valid integer"),
         ("ag_gemm --schedule randon", "did you mean 'random'?"),

@@ -164,14 +164,14 @@ def test_ring(ranks, turn):
 @pytest.mark.parametrize(
     ("tests", "args", "text"),
     [
-        ("", ("--nranks", "0"), "between 1 and 1024, got 0"),
+        ("", ("--nranks", "0"), "between 1 and 128, got 0"),
         ("", ("--nranks", "many"), "invalid int value: 'many'"),
         ("", ("--sync", "fien"), "invalid choice: 'fien'"),
         ("", ("--tdist-seed", "-4"), "seed has to be 0 or more, got -4"),
         ("@pytest.mark.tdist(ranks=3)\ndef test_x(ranks): ...", (), "does not take ranks; it is tdist(nranks=N"),
         ("@pytest.mark.tdist(3)\ndef test_x(ranks): ...", (), "does not take positional arguments"),
         ("@pytest.mark.tdist(sync='fien')\ndef test_x(ranks): ...", (), "sync has to be one of fine, barrier, both"),
-        ("@pytest.mark.tdist(nranks=0)\ndef test_x(ranks): ...", (), "between 1 and 1024, got 0"),
+        ("@pytest.mark.tdist(nranks=0)\ndef test_x(ranks): ...", (), "between 1 and 128, got 0"),
     ],
 )
 def test_wrong_use_is_told_without_our_frames(session, tests, args, text):
@@ -200,8 +200,8 @@ def test_good(ranks):
 """
     )
     result.assert_outcomes(passed=1, errors=3)
-    result.stdout.fnmatch_lines(["*test_text*the number of ranks has to be between 1 and 1024, got '3'"])
-    result.stdout.fnmatch_lines(["*test_truth*the number of ranks has to be between 1 and 1024, got True"])
+    result.stdout.fnmatch_lines(["*test_text*the number of ranks has to be between 1 and 128, got '3'"])
+    result.stdout.fnmatch_lines(["*test_truth*the number of ranks has to be between 1 and 128, got True"])
     result.stdout.fnmatch_lines(["*test_profile*profile has to be one of seed, ascend, got 'npu'"])
 
 

@@ -29,7 +29,7 @@ def test_a_case_fills_in_defaults():
     ("request_", "text"),
     [
         ({"dtype": "fp61", "nranks": 2}, "did you mean 'fp16'"),
-        ({"dtype": "fp16", "nranks": 0}, "between 1 and 1024, got 0"),
+        ({"dtype": "fp16", "nranks": 0}, "between 1 and 128, got 0"),
         ({"dtype": "fp16", "nranks": 100_000}, "got 100000"),
         ({"dtype": "fp16", "nranks": 2, "shape": {"q": 3}}, "unknown shape symbol of op: 'q'.*m, n"),
         ({"dtype": "fp16", "nranks": 2, "shape": {"m": 0}}, "m of op has to be 1 or more, got 0"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +18,8 @@ from tdist import errors
 from tdist.errors import EnvironmentUnfit, KernelError, TdistError, UsageError, WorldStopped
 from tdist.findings import make
 from tdist.platforms.sim.process import client
-from tdist.platforms.sim.process.protocol import Channel, ProtocolError, pack, unpack
+from tdist.platforms.sim.process.pool import make_room_for_files
+from tdist.platforms.sim.process.protocol import FDS_AT_ONCE, Channel, ProtocolError, close_fds, pack, unpack
 from tdist.platforms.sim.process.wire import error_from_json, error_to_json
 
 values = st.recursive(
@@ -84,6 +87,35 @@ def test_frames_carry_blobs_and_descriptors(channels):
     assert (second.op, second.blobs, second.fds) == ("y", [], [])
     for each in (fd, *first.fds):
         os.close(each)
+
+
+def test_more_descriptors_than_the_kernel_takes_at_once_travel_in_order(channels):
+    """1000 ranks: `message too large … 1003 fds`. Linux takes 253 in a message."""
+    left, right = channels
+    with tempfile.TemporaryFile() as file:
+        sent = [os.dup(file.fileno()) if i % 2 else os.memfd_create(f"fd {i}") for i in range(3 * FDS_AT_ONCE + 7)]
+        try:
+            left.send({"op": "x"}, [b"abc"], sent)
+            left.send({"op": "y"})
+            message, after = right.receive(), right.receive()
+            assert message is not None and after is not None and after.op == "y"
+            assert bytes(message.blobs[0]) == b"abc"
+            assert [os.fstat(fd).st_ino for fd in message.fds] == [os.fstat(fd).st_ino for fd in sent]
+            close_fds(message.fds)
+        finally:
+            close_fds(sent)
+
+
+def test_the_limit_of_open_files_is_raised_or_named(monkeypatch):
+    limits = [(100, 1000)]
+    monkeypatch.setattr(resource, "getrlimit", lambda what: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda what, value: limits.append(value))
+    make_room_for_files(90)
+    assert limits == [(100, 1000)]
+    make_room_for_files(700)
+    assert limits[-1] == (700, 1000)
+    with pytest.raises(EnvironmentUnfit, match="need 1001 open files, the limit is 1000"):
+        make_room_for_files(1001)
 
 
 def test_a_peer_that_ended_is_none_and_sending_to_it_is_no_error(channels):

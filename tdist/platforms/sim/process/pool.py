@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from tdist import env
-from tdist.errors import ProcessLost, TdistError, UsageError, WorldStopped
+from tdist.errors import EnvironmentUnfit, ProcessLost, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding
 from tdist.platforms.sim.process.boot import Boot
 from tdist.platforms.sim.process.protocol import Channel, Message, pack, unpack
@@ -33,6 +34,9 @@ _START_SECONDS = 120.0
 _GRACE_SECONDS = 3.0
 _TICK_SECONDS = 0.25
 _EXIT_SECONDS = 5.0
+FILES_PER_RANK = 6
+"""Open files of the launcher for each rank: its socket, two pipes, both ends of its pair with the engine, one spare."""
+SPARE_FILES = 64
 _TAIL_LINES = 40
 _STDERR_LINES = 1000
 _LINE_CHARS = 1 << 16
@@ -142,6 +146,22 @@ class _ForkServer:
         raise ProcessLost(f"the fork server (pid {self.process.pid}) did not answer for {_START_SECONDS:.0f} s")
 
 
+def make_room_for_files(nfiles: int) -> None:
+    """Raise this process's limit of open files as far as it may, if it is below `nfiles`.
+
+    Raises: EnvironmentUnfit if it may not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft in (resource.RLIM_INFINITY, -1) or soft >= nfiles:
+        return
+    if hard not in (resource.RLIM_INFINITY, -1) and hard < nfiles:
+        raise EnvironmentUnfit(
+            f"this many rank processes need {nfiles} open files, the limit is {hard}: raise it (ulimit -Hn) or take "
+            "fewer ranks"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (nfiles, hard))
+
+
 class _Lost(Exception):
     """A process of the group has ended that should not have, or none of them gets on.
 
@@ -214,6 +234,7 @@ class RankPool:
         self._check_open()
         try:
             if self._stale:
+                make_room_for_files(FILES_PER_RANK * self.nranks + SPARE_FILES)
                 self._rebuild()
         except BaseException:
             self._abandon()

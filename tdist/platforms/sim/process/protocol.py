@@ -25,7 +25,10 @@ MAGIC: Final = b"TDS1"
 MAX_JSON_BYTES: Final = 64 << 20
 MAX_BLOBS: Final = 4096
 MAX_BLOB_BYTES: Final = 16 << 30
-MAX_FDS: Final = 64
+MAX_FDS: Final = 2048
+FDS_AT_ONCE: Final = 200
+"""Descriptors in one message of the kernel; Linux allows 253 (`SCM_MAX_FD`)."""
+_MORE: Final = b"+"
 _HEADER: Final = struct.Struct("!4sIII")
 _LENGTH: Final = struct.Struct("!Q")
 
@@ -74,10 +77,13 @@ class Channel:
         views = [memoryview(blob).cast("B") for blob in blobs]
         self._check_limits(len(text), [len(view) for view in views], len(fds))
         head = _HEADER.pack(MAGIC, len(text), len(views), len(fds))
-        head += b"".join(_LENGTH.pack(len(view)) for view in views) + text
+        rest = b"".join(_LENGTH.pack(len(view)) for view in views) + text
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            sent = socket.send_fds(self._sock, [head], list(fds)) if fds else 0
+            sent = socket.send_fds(self._sock, [head], list(fds[:FDS_AT_ONCE])) if fds else 0
             self._sock.sendall(head[sent:])
+            for start in range(FDS_AT_ONCE, len(fds), FDS_AT_ONCE):
+                socket.send_fds(self._sock, [_MORE], list(fds[start : start + FDS_AT_ONCE]))
+            self._sock.sendall(rest)
             for view in views:
                 self._sock.sendall(view)
 
@@ -88,14 +94,30 @@ class Channel:
         if head is None:
             return None
         magic, text_bytes, nblobs, nfds = _HEADER.unpack(head)
-        if magic != MAGIC or nfds != len(fds):
+        if magic != MAGIC or min(nfds, FDS_AT_ONCE) != len(fds):
             raise ProtocolError(f"unexpected frame (magic {magic!r}, {len(fds)} of {nfds} descriptors)")
         self._check_limits(text_bytes, [0] * min(nblobs, MAX_BLOBS + 1), nfds)
+        if not self._more_fds(fds, nfds):
+            return None
         return self._body(text_bytes, nblobs, fds)
+
+    def _more_fds(self, fds: list[int], nfds: int) -> bool:
+        """Receive the descriptors that one message of the kernel did not hold; False if the peer is gone."""
+        while len(fds) < nfds:
+            try:
+                data, received, _, _ = socket.recv_fds(self._sock, len(_MORE), FDS_AT_ONCE)
+            except ConnectionResetError:
+                return False
+            if not data:
+                return False
+            if not received:
+                raise ProtocolError(f"unexpected frame ({len(fds)} of {nfds} descriptors)")
+            fds += received
+        return True
 
     def _head(self, fds: list[int]) -> bytes | None:
         try:
-            data, received, _, _ = socket.recv_fds(self._sock, _HEADER.size, MAX_FDS)
+            data, received, _, _ = socket.recv_fds(self._sock, _HEADER.size, FDS_AT_ONCE)
         except ConnectionResetError:
             return None
         fds += received
