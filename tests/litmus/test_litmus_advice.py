@@ -13,6 +13,7 @@ from litmus_kit import DATA, OUT, SIG, Buf, Observed, contents, covers, mark, ob
 import tdist.language as dl
 from tdist.findings import to_text
 from tdist.language.extra import libshmem_device as shmem_dev
+from tdist.language.extra.cann.extension import sub_vec_id
 
 REUSE = "release after the load (credit signal or barrier) and wait for it before the store, or use another buffer"
 
@@ -113,6 +114,29 @@ def test_a_wait_that_the_initial_value_satisfies_is_named():
     whys = [why for why, _ in told(observe(push, DATA, SIG, OUT, HOW="stale"), "store", "load")]
     stale = f"the wait at here:{line_of('stale')} returned on a value that no signal had written: it orders nothing"
     assert all(stale in why for why in whys), whys
+
+
+@triton.jit
+def both_write(data, out, GATED: tl.constexpr):
+    offs = tl.arange(0, 16)
+    sub = sub_vec_id()
+    if GATED:
+        if sub == 0:
+            tl.store(dl.symm_at(data, 0) + offs, dl.rank())  # <writers>
+    elif sub < 2:
+        tl.store(data + offs, 1)  # <cores>
+
+
+@covers("WHO-2")
+def test_two_cores_of_one_program_are_told_to_gate_the_store():
+    for why, cure in told(observe(both_write, DATA, OUT, GATED=False), "cores"):
+        assert why.startswith("both vector cores of rank ") and "`if sub_vec_id() == 0:`" in cure
+
+
+@covers("FND-1")
+def test_two_writers_are_told_to_use_bytes_of_their_own():
+    for _, cure in told(observe(both_write, DATA, OUT, GATED=True), "writers"):
+        assert cure.startswith("give each writer bytes of its own")
 
 
 @triton.jit

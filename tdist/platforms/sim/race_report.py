@@ -241,12 +241,24 @@ def _seed_edge(conflict: Conflict, releaser: AgentClocks | None, facts: ReaderFa
         return _host_edge(first, second, got)
     if first.word or second.word:
         return _word_edge(first, second, got)
+    if first.writes and second.writes and _one_program(first.who, second.who):
+        return _both_cores(first, second, got)
     released = releaser is None or releaser.counter > first.stamp
     if not second.writes:
         return _load_edge(conflict, facts, released, got)
     if not first.writes:
         return _reuse_edge(conflict, releaser, facts, got)
     return _not_acquired(first, second, got) if released else _not_released(first, second, seen, got)
+
+
+def _one_program(a: Who, b: Who) -> bool:
+    return (a.rank, a.launch, a.program) == (b.rank, b.launch, b.program)
+
+
+def _both_cores(first: Access, second: Access, got: str) -> _Edge:
+    why = f"both vector cores of rank {first.who.rank} program {first.who.program} write these bytes, unordered"
+    cure = "let one core do it (`if sub_vec_id() == 0:`), or give each core bytes of its own"
+    return _Edge("race", why, got, cure)
 
 
 def _load_edge(conflict: Conflict, facts: ReaderFacts, released: bool, got: str) -> _Edge:
@@ -389,13 +401,21 @@ def _not_released(first: Access, second: Access, seen: int, got: str) -> _Edge:
     why = f"{first.who} has released nothing since its {_name(first)} so far: no wait of {second.who} can order it"
     if seen > 0:
         why = f"what {second.who} acquired was released before the {_name(first)}, and nothing was released since"
-    cure = f"put the notify after the {_name(first)}, and wait for it before the {_name(second)}"
+    cure = (
+        f"give each writer bytes of its own, or put a notify after the {_name(first)} and wait for it before the "
+        f"{_name(second)}"
+    )
     return _Edge("race", why, got, cure)
 
 
 def _not_acquired(first: Access, second: Access, got: str) -> _Edge:
     why = f"{second.who} has acquired no release that {first.who} made after its {_name(first)}"
     cure = f"wait for the signal that follows the {_name(first)}, and consume its token, before the {_name(second)}"
+    if second.writes:
+        cure = (
+            f"give each writer bytes of its own, or wait for the signal that follows the {_name(first)} before the "
+            f"{_name(second)}"
+        )
     return _Edge("race", why, got, cure)
 
 
