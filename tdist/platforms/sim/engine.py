@@ -419,8 +419,9 @@ class Engine:
 
     def _copy(self, stream: Stream, op: Copy) -> None:
         stream.begin(op.seen)
-        for span in op.source.spans if self.detector is not None else ():
-            self.detector.host_read(stream, span.al, span.off, span.rows, span.stride, span.width, op.site)
+        if self.detector is not None:
+            for span in op.source.spans:
+                self.detector.host_read(stream, span.al, span.off, span.rows, span.stride, span.width, op.site)
         for span in op.target.spans:
             self._note_write(stream, span, op.site)
         op.carry_out()

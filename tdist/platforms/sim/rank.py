@@ -192,13 +192,14 @@ class SimRank:
 
     def host_copy(self, target: torch.Tensor, source: torch.Tensor, op: str) -> None:
         """Queue a copy between device tensors of equal shape on the stream."""
-        views = []
-        for tensor in (target, source):
-            address = self.address_of(tensor)
-            assert address is not None
-            self._tensors.hold(tensor)
-            views.append(View.of(tensor, address))
-        self._port.host_copy(*views, self._line(op))
+        self._port.host_copy(self._queued(target), self._queued(source), self._line(op))
+
+    def _queued(self, tensor: torch.Tensor) -> View:
+        """A device tensor as something queued uses it; its memory is kept until that is done."""
+        address = self.address_of(tensor)
+        assert address is not None
+        self._tensors.hold(tensor)
+        return View.of(tensor, address)
 
     def host_collective(self, group: tuple[int, ...], kind: str) -> None:
         """Enter the next host collective of `group`; returns when all its members have entered."""
