@@ -184,12 +184,17 @@ class AgentClocks:
         self.releases.clear()
 
     def acquire(self, word: Clock | WordClock | None) -> Clock:
-        """Join `word` into W; R stays. Returns W as it then stands: the token of the wait."""
+        """Join `word` into W; R stays. Returns W as it then stands: the token of the wait.
+
+        W is the same object as before if `word` knows nothing new.
+        """
         if word is None:
             return self.W
-        self._version += 1
         mine, theirs = self.W.vec, word.vec
         joined = np.maximum(mine, theirs) if len(mine) == len(theirs) else join_vectors(mine, theirs)
+        if joined.tobytes() == mine.tobytes():
+            return self.W
+        self._version += 1
         self.W = Clock(self._version, joined)
         return self.W
 

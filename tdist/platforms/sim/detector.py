@@ -15,9 +15,9 @@ Source: FastTrack (Flanagan and Freund, PLDI 2009) on regions; docs/ordering-mod
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,11 @@ from tdist.findings.model import Finding
 from tdist.platforms.sim import race_report
 from tdist.platforms.sim.clocks import AgentClocks, Clock, floor_of
 from tdist.platforms.sim.race_report import Access, Conflict, ReaderFacts, Who
-from tdist.platforms.sim.regions import RegionIndex, Runs, Shape, box_of, runs_of
+from tdist.platforms.sim.regions import Box, RegionIndex, Runs, Shape, box_of, runs_of
 
 _PRUNE_FROM_RECORDS: Final = 4096
+
+R = TypeVar("R", bound="Record")
 
 
 class AllocationLike(Protocol):
@@ -50,44 +52,69 @@ class Actor(Protocol):
 class Shadow:
     """All records of one allocation."""
 
-    __slots__ = ("allocation", "index", "keys", "records")
+    __slots__ = ("allocation", "index", "keys", "plain", "records", "tiles", "words")
 
     def __init__(self, allocation: AllocationLike) -> None:
         self.allocation = allocation
         self.index = RegionIndex(allocation.lo)
-        self.records: dict[tuple, Record] = {}
-        self.keys: list[tuple] = []
+        self.words = RegionIndex(allocation.lo)
+        self.records: list[Record] = []
+        self.keys: list[tuple] = []  # other spellings of records
+        self.plain = self.tiles = 0  # records of accesses that are no signals; those of them that are atomics on tiles
+
+    def size_bytes(self) -> int:
+        """Estimate of what it holds beside the records."""
+        lists = sys.getsizeof(self.records) + sys.getsizeof(self.keys) + sum(map(sys.getsizeof, self.keys))
+        return lists + self.index.size_bytes() + self.words.size_bytes()
+
+
+Reader = tuple[int, int, Any, Who]
+"""Entry, stamp, site and agent of a read."""
+Writer = tuple[int, int, Any, Who, bool]
+"""The same of a word or atomic write, and whether the scalar pipe makes it in order."""
 
 
 class Record:
-    """What is known of one byte set.
+    """What is known of the plain accesses to one byte set.
 
     `we, wc, ws, ww`: entry, stamp, site and agent of the last plain write (stamp 0: none).
     `prev`: the last write by another agent than `we`; only a cached load of the last writer itself needs it.
-    `quiet`: a gather that was never written; such records are not linked with each other.
-    `tile`: of atomics on a tile, which are no signals.
-    `rd`: entry → (stamp, site, who) of readers; `aw`: the same of word and atomic writers (`word` > 0 only).
+    `rd`: the last read of each agent; `aw`: the last word or atomic write of each. One of them stands by itself, more
+    in a dict by entry: see `entries`.
     `ov` and `ow`: overlapping plain records, and overlapping word records that are not the same words.
     """
 
-    __slots__ = ("aw", "ov", "ow", "prev", "quiet", "rd", "shadow", "shape", "tile", "wc", "we", "word", "ws", "ww")
+    __slots__ = ("_shape", "key", "ov", "ow", "prev", "rd", "shadow", "wc", "we", "ws", "ww")
 
-    def __init__(self, shadow: Shadow, shape: Shape, word: int, quiet: bool) -> None:
+    word = 0
+    tile = False
+    quiet = False
+    aw: Writer | dict[int, Writer] | None = None
+
+    def __init__(self, shadow: Shadow, key: tuple, shape: Shape) -> None:
         self.shadow = shadow
-        self.shape = shape
-        self.word = word
-        self.quiet = quiet
-        self.tile = False
+        self.key = key
+        self._shape: Shape | None = shape
         self.we = self.wc = 0
         self.ws: Any
         self.ww: Who | None
         self.prev: Access | None
-        self.rd: dict[int, tuple[int, Any, Who]] | None
-        self.aw: dict[int, tuple[int, Any, Who, bool]] | None
-        self.ov: tuple[Record, ...]
-        self.ow: tuple[Record, ...]
-        self.ws = self.ww = self.prev = self.rd = self.aw = None
+        self.rd: Reader | dict[int, Reader] | None
+        self.ov: Sequence[Record]
+        self.ow: Sequence[Record]
+        self.ws = self.ww = self.prev = self.rd = None
         self.ov = self.ow = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The byte set."""
+        if self._shape is None:
+            self._shape = Box.of_key(self.key)
+        return self._shape
+
+    def compact(self) -> None:
+        """Of a box that hardly anybody will ask for: its key says all."""
+        self._shape = None
 
     def last_write(self) -> Access | None:
         """The last plain write."""
@@ -99,25 +126,72 @@ class Record:
         """Remembered writes, plain and word."""
         if self.ww is not None:
             yield Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
-        if self.aw:
-            for entry, (stamp, site, who, in_order) in self.aw.items():
-                yield Access(entry, stamp, site, who, True, self.shape, self.word, in_order)
+        for entry, stamp, site, who, in_order in entries(self.aw):
+            yield Access(entry, stamp, site, who, True, self.shape, self.word, in_order)
 
     def reads(self) -> Iterator[Access]:
         """Remembered reads."""
-        if self.rd:
-            for entry, (stamp, site, who) in self.rd.items():
-                yield Access(entry, stamp, site, who, False, self.shape, self.word)
+        for entry, stamp, site, who in entries(self.rd):
+            yield Access(entry, stamp, site, who, False, self.shape, self.word)
 
-    def settled(self, floor: NDArray[np.int32]) -> bool:
+    def settled(self, floor: memoryview) -> bool:
         """Whether everyone alive knows all accesses: no later one can race with them."""
-        before = () if self.prev is None else (self.prev,)
-        return all(_known(floor, access) for access in (*self.writes(), *self.reads(), *before))
+        if self.ww is not None and not _known(floor, self.we, self.wc):
+            return False
+        if self.prev is not None and not _known(floor, self.prev.entry, self.prev.stamp):
+            return False
+        return all(_known(floor, at[0], at[1]) for at in (*entries(self.rd), *entries(self.aw)))
 
 
-def _known(floor: NDArray[np.int32], access: Access) -> bool:
-    entry = access.entry
-    return entry + 1 < len(floor) and access.stamp <= floor[entry] and access.stamp <= floor[entry + 1]
+class WordRecord(Record):
+    """Of words `word` bytes wide; `tile`: of atomics on a tile, which are no signals."""
+
+    __slots__ = ("aw", "tile", "word")
+
+    def __init__(self, shadow: Shadow, key: tuple, shape: Shape, word: int, tile: bool) -> None:
+        super().__init__(shadow, key, shape)
+        self.word = word
+        self.tile = tile
+        self.aw = None
+
+
+class GatherRecord(Record):
+    """Of a gather; `quiet` as long as it was never written: such records are not linked with each other."""
+
+    __slots__ = ("quiet",)
+
+    def __init__(self, shadow: Shadow, key: tuple, shape: Shape) -> None:
+        super().__init__(shadow, key, shape)
+        self.quiet = True
+
+
+def entries(table: tuple | dict[int, Any] | None) -> Collection[tuple]:
+    """The reads or writes in a `Record`'s table."""
+    if table is None:
+        return ()
+    return (table,) if type(table) is tuple else table.values()
+
+
+def noted(table: Any, access: tuple) -> Any:
+    """A table with `access` in it, in the place of its agent's last one."""
+    if table is None:
+        return access
+    if type(table) is tuple:
+        return access if table[0] == access[0] else {table[0]: table, access[0]: access}
+    table[access[0]] = access
+    return table
+
+
+def _unordered(readers: Any, entry: int, m: memoryview) -> bool:
+    """Whether a read by another agent than `entry` is not known to `m`; may raise IndexError."""
+    if type(readers) is tuple:
+        e = readers[0]
+        return e != entry and (readers[1] > m[e] or readers[1] > m[e + 1])
+    return any(e != entry and (reader[1] > m[e] or reader[1] > m[e + 1]) for e, reader in readers.items())
+
+
+def _known(floor: memoryview, entry: int, stamp: int) -> bool:
+    return entry + 1 < len(floor) and stamp <= floor[entry] and stamp <= floor[entry + 1]
 
 
 def _same_words(a: Record, b: Record) -> bool:
@@ -225,9 +299,11 @@ class Detector:
                 check(r, False, ac, known, ac.F if cached else known, who, site)
             readers = r.rd
             if readers is None:
-                r.rd = {entry: (ac.counter, site, who)}
+                r.rd = (entry, ac.counter, site, who)
+            elif type(readers) is dict:
+                readers[entry] = (entry, ac.counter, site, who)
             else:
-                readers[entry] = (ac.counter, site, who)
+                r.rd = noted(readers, (entry, ac.counter, site, who))
 
         return rd
 
@@ -245,18 +321,14 @@ class Detector:
             try:
                 e = r.we
                 suspect = e != entry and (r.wc > m[e] or r.wc > m[e + 1])
-                if r.rd:
-                    for e, reader in r.rd.items():
-                        if e != entry and (reader[0] > m[e] or reader[0] > m[e + 1]):
-                            suspect = True
+                if r.rd is not None and _unordered(r.rd, entry, m):
+                    suspect = True
                 for o in r.ov:
                     e = o.we
                     if e != entry and (o.wc > m[e] or o.wc > m[e + 1]):
                         suspect = True
-                    if o.rd:
-                        for e, reader in o.rd.items():
-                            if e != entry and (reader[0] > m[e] or reader[0] > m[e + 1]):
-                                suspect = True
+                    if o.rd is not None and _unordered(o.rd, entry, m):
+                        suspect = True
                 if suspect or r.ow:
                     check(r, True, ac, known, known, who, site)
             except IndexError:
@@ -281,7 +353,7 @@ class Detector:
             if clk is not None and clk.version > known.version:
                 known = clk
             self._check(r, False, ac, known, ac.F, who, site)
-            _note_read(r, ac.entry, ac.counter, site, who)
+            r.rd = noted(r.rd, (ac.entry, ac.counter, site, who))
 
         return rd_lanes
 
@@ -306,17 +378,15 @@ class Detector:
             """`in_order`: a signal, which the scalar pipe writes back before it makes any later one."""
             r = find((al.lo + off, width))
             if r is None:
-                r = self._keep(al, (al.lo + off, width), box_of(al.lo + off, 1, 0, width), width)
+                r = self._keep_word(al, (al.lo + off, width), box_of(al.lo + off, 1, 0, width), width, tile=False)
             if r.ov or r.ow:
                 known = ac.W if clk is None else clk
                 if r.ow or _suspect_word(r, writes, ac, known.m, site):
                     self._check(r, writes, ac, known, known, who, site)
             if writes:
-                _note_word_write(r, entry, ac.counter, site, who, in_order)
-            elif r.rd is None:
-                r.rd = {entry: (ac.counter, site, who)}
+                r.aw = noted(r.aw, (entry, ac.counter, site, who, in_order))
             else:
-                r.rd[entry] = (ac.counter, site, who)
+                r.rd = noted(r.rd, (entry, ac.counter, site, who))
 
         return access_word
 
@@ -326,9 +396,8 @@ class Detector:
             for phase in np.unique(phases):
                 r = self._lanes(al, offs[phases == phase], width, width)
                 if r is not None:
-                    r.tile = True
                     self._check(r, True, ac, ac.W, ac.W, who, site)
-                    _note_word_write(r, ac.entry, ac.counter, site, who)
+                    r.aw = noted(r.aw, (ac.entry, ac.counter, site, who, False))
 
         return access_atomics
 
@@ -336,11 +405,14 @@ class Detector:
 
     def _record(self, al: AllocationLike, off: int, rows: int, stride: int, width: int) -> Record | None:
         """The record of a plain box that was not seen in this spelling; None if it touches nothing."""
-        box = box_of(al.lo + off, rows, stride, width)
+        spelled = (al.lo + off, rows, stride, width)
+        box = box_of(*spelled)
         if box is None:
             return None
-        key, spelled = box.key, (al.lo + off, rows, stride, width)
-        record = self._keep(al, key, box, 0)
+        key = box.key
+        record = self._records.get(key)
+        if record is None:
+            record = self._keep(Record(self._shadow(al), key, box))
         if spelled != key:
             self._records[spelled] = record
             record.shadow.keys.append(spelled)
@@ -353,52 +425,80 @@ class Detector:
         shape = runs_of(np.asarray(offs, np.int64) + al.lo, width)
         if shape is None:
             return None
-        quiet = reads_only and isinstance(shape, Runs)
-        record = self._keep(al, (shape.key, word) if word else shape.key, shape, word, quiet)
-        if record.quiet and not reads_only:
+        if word:
+            return self._keep_word(al, (shape.key, word), shape, word, tile=True)
+        key = shape.key
+        record = self._records.get(key)
+        if record is None:
+            kind = GatherRecord if reads_only and isinstance(shape, Runs) else Record
+            record = self._keep(kind(self._shadow(al), key, shape))
+        if isinstance(record, GatherRecord) and record.quiet and not reads_only:
             record.quiet = False
             self._join(record, record.shadow.index.promote(record))
         return record
 
-    def _keep(self, al: AllocationLike, key: tuple, shape: Shape | None, word: int, quiet: bool = False) -> Record:
+    def _keep_word(self, al: AllocationLike, key: tuple, shape: Shape | None, word: int, tile: bool) -> WordRecord:
         record = self._records.get(key)
-        if record is not None or shape is None:
-            assert record is not None
-            return record
+        if record is None:
+            assert shape is not None
+            record = self._keep(WordRecord(self._shadow(al), key, shape, word, tile))
+        assert isinstance(record, WordRecord)
+        return record
+
+    def _shadow(self, al: AllocationLike) -> Shadow:
         shadow = self._shadows.get(al.lo)
         if shadow is None:
             shadow = self._shadows[al.lo] = Shadow(al)
-        record = self._records[key] = shadow.records[key] = Record(shadow, shape, word, quiet)
+        return shadow
+
+    def _keep(self, record: R) -> R:
+        """Store a new record in its shadow."""
+        self._records[record.key] = record
+        record.shadow.records.append(record)
+        if not record.word or record.tile:
+            record.shadow.plain += 1
+            record.shadow.tiles += record.tile
         self._link(record)
+        if record.shadow.index.tiled and not record.word:
+            record.compact()
         return record
 
     def _link(self, record: Record) -> None:
         """Find what overlaps a new record, and let both sides know."""
-        found = record.shadow.index.add(record, record.quiet)
+        shadow, shape = record.shadow, record.shape
+        if record.word:
+            found = shadow.words.add(record, distinct=not record.tile)
+            if shadow.plain:
+                found = found + shadow.index.overlapping(shape, read_only=True)
+        else:
+            found = shadow.index.add(record, record.quiet, distinct=True)
+            if len(shadow.records) > shadow.plain - shadow.tiles:
+                found = found + shadow.words.overlapping(shape)
         if found:
             self._join(record, found)
 
     def _join(self, record: Record, found: list[Record]) -> None:
-        others = [other for other in found if not _same_words(record, other)]
-        record.ov += tuple(other for other in others if not other.word)
-        record.ow += tuple(other for other in others if other.word)
-        for other in others:
-            if record.word:
-                other.ow += (record,)
-            else:
-                other.ov += (record,)
+        for other in found:
+            if _same_words(record, other):
+                continue
+            for one, two in ((record, other), (other, record)):
+                if two.word:
+                    one.ow = _with(one.ow, two)
+                else:
+                    one.ov = _with(one.ov, two)
 
     def generation(self, al: AllocationLike) -> tuple[int, int]:
         """Changes when `plain_records` of `al` may give other records."""
         shadow = self._shadows.get(al.lo)
-        return (0, 0) if shadow is None else (id(shadow), len(shadow.records))
+        return (0, 0) if shadow is None else (id(shadow), shadow.plain)
 
     def plain_records(self, al: AllocationLike, lo: int, hi: int) -> list[Record]:
         """Records of accesses that are no signals (plain ones, atomics on tiles) and touch bytes `[lo, hi)` of `al`."""
         shadow, box = self._shadows.get(al.lo), box_of(al.lo + lo, 1, 0, hi - lo)
-        if shadow is None or box is None:
+        if shadow is None or box is None or not shadow.plain:
             return []
-        return [record for record in shadow.index.overlapping(box) if not record.word or record.tile]
+        found = shadow.index.overlapping(box)
+        return found + [word for word in shadow.words.overlapping(box) if word.tile] if shadow.tiles else found
 
     def drop(self, al: AllocationLike) -> None:
         """Forget an allocation that was freed; its addresses may be given out again."""
@@ -406,12 +506,14 @@ class Detector:
         if shadow is None:
             return
         self._forget(shadow)
-        for record in shadow.records.values():  # out of its cycles, so that its memory is there again at once
+        for record in shadow.records:  # out of its cycles, so that its memory is there again at once
             record.ov = record.ow = ()
         shadow.records.clear()
 
     def _forget(self, shadow: Shadow) -> None:
-        for key in (*shadow.records, *shadow.keys):
+        for record in shadow.records:
+            self._records.pop(record.key, None)
+        for key in shadow.keys:
             self._records.pop(key, None)
 
     def prune(self, clocks: Iterable[AgentClocks]) -> int:
@@ -429,9 +531,9 @@ class Detector:
         return dropped
 
     def _rebuild(self, floor: NDArray[np.int32]) -> int:
-        dropped = 0
+        dropped, known = 0, floor.data
         for base, shadow in list(self._shadows.items()):
-            kept = {key: record for key, record in shadow.records.items() if not record.settled(floor)}
+            kept = [record for record in shadow.records if not record.settled(known)]
             if len(kept) == len(shadow.records):
                 continue
             dropped += len(shadow.records) - len(kept)
@@ -441,12 +543,11 @@ class Detector:
                 self._refill(shadow.allocation, kept)
         return dropped
 
-    def _refill(self, al: AllocationLike, kept: dict[tuple, Record]) -> None:
-        shadow = self._shadows[al.lo] = Shadow(al)
-        for key, record in kept.items():
+    def _refill(self, al: AllocationLike, kept: list[Record]) -> None:
+        shadow = self._shadow(al)
+        for record in kept:
             record.shadow, record.ov, record.ow = shadow, (), ()
-            self._records[key] = shadow.records[key] = record
-            self._link(record)
+            self._keep(record)
 
     # ---- checking --------------------------------------------------------------------------------------------------
 
@@ -500,14 +601,16 @@ class Detector:
 
     def stats(self) -> DetectorStats:
         """Sizes and counts of now."""
-        records = [record for shadow in self._shadows.values() for record in shadow.records.values()]
+        records = [record for shadow in self._shadows.values() for record in shadow.records]
         return DetectorStats(
             records=len(records),
             allocations=len(self._shadows),
             overlaps=sum(len(record.ov) + len(record.ow) for record in records),
-            irregular=sum(isinstance(record.shape, Runs) for record in records),
+            irregular=sum(isinstance(record._shape, Runs) for record in records),
             races_met=self._races_met,
-            shadow_bytes=sum(_size_bytes(record) for record in records) + sys.getsizeof(self._records),
+            shadow_bytes=sum(map(_size_bytes, records))
+            + sum(shadow.size_bytes() for shadow in self._shadows.values())
+            + sys.getsizeof(self._records),
         )
 
 
@@ -522,11 +625,7 @@ def _suspect_word(r: Record, writes: bool, ac: AgentClocks, m: Any, site: Any) -
                     return True
             elif not writes and o.wc > ac.last_drain and _hidden(o.ws, site):
                 return True
-            if (
-                writes
-                and o.rd
-                and any(at != entry and (reader[0] > m[at] or reader[0] > m[at + 1]) for at, reader in o.rd.items())
-            ):
+            if writes and o.rd is not None and _unordered(o.rd, entry, m):
                 return True
     except IndexError:
         return True
@@ -540,32 +639,27 @@ def _hidden(a: Any, b: Any) -> bool:
     return first != second or first == "?"
 
 
-def _note_read(r: Record, entry: int, stamp: int, site: Any, who: Who) -> None:
-    if r.rd is None:
-        r.rd = {entry: (stamp, site, who)}
-    else:
-        r.rd[entry] = (stamp, site, who)
+def _with(others: Sequence[Record], other: Record) -> list[Record]:
+    """`others`, to be changed in place, and one more; there is one empty tuple for all that have none."""
+    if not isinstance(others, list):
+        return [other]
+    others.append(other)
+    return others
 
 
-def _note_word_write(r: Record, entry: int, stamp: int, site: Any, who: Who, in_order: bool = False) -> None:
-    if r.aw is None:
-        r.aw = {entry: (stamp, site, who, in_order)}
-    else:
-        r.aw[entry] = (stamp, site, who, in_order)
-
-
-_CELL_BYTES: Final = 200
-"""A key, a cell entry or two and their lists, on average."""
+_INT_BYTES: Final = 32
 
 
 def _size_bytes(record: Record) -> int:
-    size = sys.getsizeof(record) + sys.getsizeof(record.shape) + _CELL_BYTES
-    size += sum(sys.getsizeof(others) for others in (record.ov, record.ow) if others)  # there is one empty tuple
-    if isinstance(record.shape, Runs):
-        size += 2 * (record.shape.starts.nbytes + record.shape.ends.nbytes)
+    """A record, its shape and key with an address of their own, and its tables; stamps, sites and agents are shared."""
+    shape = record._shape
+    size = sys.getsizeof(record) + sys.getsizeof(record.key) + _INT_BYTES
+    size += 0 if shape is None else sys.getsizeof(shape)
+    size += sum(sys.getsizeof(others) for others in (record.ov, record.ow) if others)
+    if isinstance(shape, Runs):
+        size += shape.starts.nbytes + shape.ends.nbytes
     for table in (record.rd, record.aw):
-        if table:
-            size += sys.getsizeof(table) + 64 * len(table)
+        size += sum(map(sys.getsizeof, entries(table))) + (sys.getsizeof(table) if type(table) is dict else 0)
     return size
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdist.findings import Finding, Party, Severity, make
 from tdist.platforms.sim.clocks import AgentClocks
+from tdist.platforms.sim.detector import entries
 from tdist.platforms.sim.memory import LINE_BYTES, AddressSpace, Allocation
 from tdist.platforms.sim.race_report import tensor_name
 
@@ -81,7 +82,7 @@ class LineGuard:
 
     def _after_atomics(self, clocks: AgentClocks, word: Word, record: Record, tile: Any, span: GuardedSpan) -> None:
         """Atomics on a tile have one stamp a writer."""
-        for entry, (stamp, site, who, _) in tile.aw.items():
+        for entry, stamp, site, who, _ in entries(tile.aw):
             if entry != clocks.entry and not _knows(clocks, entry // 2, stamp):
                 self._report(word, record, who, site, span, first_plain=True)
 

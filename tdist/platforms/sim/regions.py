@@ -8,6 +8,7 @@ disjoint intervals: what a gather touches. Tests cost O(1) or O(log stride) betw
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from typing import Any, Final, Protocol, TypeVar
 
@@ -16,24 +17,38 @@ from numpy.typing import NDArray
 
 _ONE_ROW: Final = 1 << 62
 """Stride of the family of single runs: everything lies in row 0."""
+_FEW_TILES: Final = 8
+"""So many are asked one by one."""
+_CELL_BYTES: Final = 72 + 64
+"""The key of a cell, and its list."""
 
 
 class Box:
     """`rows` runs of `width` bytes from byte `lo`, `stride` apart; canonical, so build it with `box_of`."""
 
-    __slots__ = ("hi", "lo", "rows", "stride", "width")
+    __slots__ = ("lo", "rows", "stride", "width")
 
     def __init__(self, lo: int, rows: int, stride: int, width: int) -> None:
         self.lo = lo
         self.rows = rows
         self.stride = stride
         self.width = width
-        self.hi = lo + (rows - 1) * stride + width
+
+    @property
+    def hi(self) -> int:
+        """One past the last byte."""
+        return self.lo + (self.rows - 1) * self.stride + self.width
 
     @property
     def key(self) -> tuple:
         """As an access spells it: a single row has stride 0."""
         return (self.lo, self.rows, self.stride if self.rows > 1 else 0, self.width)
+
+    @classmethod
+    def of_key(cls, key: tuple[int, int, int, int]) -> Box:
+        """The box with that key."""
+        lo, rows, stride, width = key
+        return cls(lo, rows, stride if rows > 1 else _ONE_ROW, width)
 
     def __repr__(self) -> str:
         return f"Box(lo={self.lo}, rows={self.rows}, stride={self.stride}, width={self.width})"
@@ -221,9 +236,12 @@ class RegionIndex:
     the end of its row stands in the cells of both parts. Within a family a box is hashed into cells of its own size,
     rounded up to powers of two, so it meets few cells; other sizes are asked cell by cell or, if that is more, item
     by item. Candidates are only a superset: `overlap` decides.
+
+    As long as all boxes are different tiles of one tiling, which is what most allocations see, they are only listed:
+    none overlaps another.
     """
 
-    __slots__ = ("_base", "_families", "_irregular", "_levels", "_read_only")
+    __slots__ = ("_base", "_families", "_irregular", "_levels", "_read_only", "_tiles")
 
     def __init__(self, base: int) -> None:
         self._base = base
@@ -231,22 +249,26 @@ class RegionIndex:
         self._irregular: list = []
         self._read_only: list = []
         self._levels = 0
+        self._tiles: list | None = []
 
-    def add(self, item: HasShape, read_only: bool = False) -> list:
-        """Store `item`; returns the stored ones that overlap it.
+    def add(self, item: HasShape, read_only: bool = False, distinct: bool = False) -> list:
+        """Store `item`; returns the stored ones that overlap it. `distinct`: no other item has the same shape.
 
         Irregular items that are `read_only` are not compared with each other: gathers from a table that nobody writes
         would make a quadratic number of pairs. `promote` makes up for it when one of them is written.
         """
         shape = item.shape
+        if self._tiles is not None:
+            if distinct and isinstance(shape, Box) and (not self._tiles or _same_tiling(self._tiles[0].shape, shape)):
+                self._tiles.append(item)
+                return []
+            self._spread()
         if isinstance(shape, Runs):
             others = [] if read_only else self._read_only
             found = [*self.overlapping(shape), *(other for other in others if overlap(shape, other.shape))]
             (self._read_only if read_only else self._irregular).append(item)
             return found
-        size = ((shape.rows - 1).bit_length(), (shape.width - 1).bit_length())
-        level = self._level(shape.stride, size)
-        near = self._insert(item, shape, size, level)
+        level, near = self._insert(item, shape)
         if self._levels > 1:
             near.extend(self._candidates(shape, level))
         near.extend(self._irregular)
@@ -267,13 +289,38 @@ class RegionIndex:
             self._levels += 1
         return level
 
-    def overlapping(self, shape: Shape) -> list:
-        """The stored items that overlap `shape`, but for read-only irregular ones."""
-        near = (*self._irregular, *self._candidates(shape))
+    def overlapping(self, shape: Shape, read_only: bool = False) -> list:
+        """The stored items that overlap `shape`; read-only irregular ones if `read_only`."""
+        if self._tiles is not None:
+            if len(self._tiles) <= _FEW_TILES:
+                return [other for other in self._tiles if overlap(shape, other.shape)]
+            self._spread()
+        near = (*self._irregular, *(self._read_only if read_only else ()), *self._candidates(shape))
         return [other for other in near if overlap(shape, other.shape)]
 
-    def _insert(self, item: HasShape, box: Box, size: tuple[int, int], level: Level) -> list:
-        """Put `item` into its cells; returns those of its own size that were there before."""
+    @property
+    def tiled(self) -> bool:
+        """Whether all items are boxes of one tiling, none of which overlaps another."""
+        return self._tiles is not None
+
+    def size_bytes(self) -> int:
+        """Estimate from `sys.getsizeof` of what the index holds beside the items."""
+        if self._tiles is not None:
+            return sys.getsizeof(self._tiles)
+        levels = [level for family in self._families.values() for level in family.values()]
+        cells = sum(sys.getsizeof(level.cells) + sys.getsizeof(level.items) for level in levels)
+        return cells + sum(_CELL_BYTES * len(level.cells) for level in levels)
+
+    def _spread(self) -> None:
+        """The boxes are no tiles of one tiling any more: put them into cells."""
+        tiles, self._tiles = self._tiles or (), None
+        for item in tiles:
+            self._insert(item, item.shape)
+
+    def _insert(self, item: HasShape, box: Box) -> tuple[Level, list]:
+        """Put `item` into its cells; returns its level, and those of its own size that were there before."""
+        size = ((box.rows - 1).bit_length(), (box.width - 1).bit_length())
+        level = self._level(box.stride, size)
         level.items.append(item)
         cells, met = level.cells, []
         crossed = 0
@@ -286,7 +333,7 @@ class RegionIndex:
                     met += entry
                     crossed += 1
                     entry.append(item)
-        return list({id(other): other for other in met}.values()) if crossed > 1 else met
+        return level, list({id(other): other for other in met}.values()) if crossed > 1 else met
 
     def _candidates(self, shape: Shape, skip: Level | None = None) -> Iterator[Any]:
         for stride, levels in self._families.items():
@@ -307,6 +354,16 @@ class RegionIndex:
         if row == last:
             return [((row, row), (column, end))]
         return [((row, last), (0, stride - 1))]
+
+
+def _same_tiling(first: Box, box: Box) -> bool:
+    """Whether `box` is a tile of the grid that `first` lies in: then the two are equal or disjoint."""
+    if box.width != first.width or box.rows != first.rows or box.stride != first.stride:
+        return False
+    if box.rows == 1:
+        return (box.lo - first.lo) % box.width == 0
+    row, column = divmod(box.lo - first.lo, box.stride)
+    return row % box.rows == 0 and column % box.width == 0 and column + box.width <= box.stride
 
 
 def _cells(rows: tuple[int, int], columns: tuple[int, int], size: tuple[int, int]) -> list[tuple[int, int]]:

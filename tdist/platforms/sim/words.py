@@ -213,13 +213,6 @@ def knows(clocks: AgentClocks, record: Record) -> bool:
     return entry < len(known) and known[entry] >= record.stamp
 
 
-def _nothing_new(known: Clock, released: WordClock) -> bool:
-    """Whether an acquire of `released` would add nothing to `known`."""
-    mine, theirs = known.vec, released.vec
-    size = min(len(mine), len(theirs))
-    return not ((theirs[:size] > mine[:size]).any() or theirs[size:].any())
-
-
 def word_party(who: Who, site: Site, word: Word, note: str = "") -> Party:
     """The side that did `site` to `word`."""
     where = f"element {word.index} (byte {word.off}) on rank {word.al.rank}"
@@ -331,11 +324,11 @@ class SyncWords:
                 ag.access_word(al, word.off, width, False, clocks.W, site)
                 if acquires:
                     held = word.held if word.held_local is None else word.waitable(ag.rank)
+                    known = clocks.W
                     if held is None:
                         self._note_missed("stale", ag, clocks, word, site)
-                    elif at_once and _nothing_new(clocks.W, held):
+                    elif clocks.acquire(held) is known and at_once:
                         self._note_missed("old", ag, clocks, word, site)
-                    clocks.acquire(held)
                 else:
                     self._note_missed("relaxed", ag, clocks, word, site)
         token = None if clocks is None else (clocks.W if acquires else clocks.snapshot())
