@@ -66,7 +66,6 @@ _GROUPS: Mapping[str, str] = {
     "line-sharing": "synchronisation",
     "overshoot": "synchronisation",
     "short-signal": "synchronisation",
-    "double-effect": "synchronisation",
     "out-of-bounds": "addresses or masks",
     "pointer-misuse": "addresses or masks",
     "canary": "addresses or masks",

@@ -8,7 +8,7 @@ Where the sources leave a choice:
 - A kernel without `tl.dot` that calls `barrier_all` is a mix kernel, for that barrier runs on both kinds of core.
   AscendNPU-IR 1.2.0 crashes when it splits a mix kernel in which a call with a result is for vector cores only, so such
   calls are for both there. Calls without a result stay with the vector cores, so signals are not doubled.
-- `hivm.disable_auto_tile_and_bind_subblock` keeps the vendor from running a barrier on one of the two vector cores only,
+- `hivm.disable_auto_tile_and_bind_subblock` keeps the vendor from running a barrier on one of two vector cores only,
   which would hang: it is set where a mix kernel has a barrier. Also where a kernel asks for `sub_vec_id()`, as the
   vendor's own front end does; our carriers pass that by.
 - `ADD` on a 64-bit word is an error: the library's `_p` functions only store. It never becomes a `SET`.

@@ -49,7 +49,7 @@ class RankRuntime(Protocol):
         ...
 
     def device_address(self, value: int | torch.Tensor) -> int | None:
-        """Device address of a tensor's first element, or of an address that torch calls `data_ptr()`; None for host memory."""
+        """Device address of a tensor's first element, or of what torch calls `data_ptr()`; None for host memory."""
         ...
 
     def reserve_heap(self, nbytes: int) -> None:

@@ -63,9 +63,7 @@ def _add_bounds(full: dict[str, Any]) -> None:
         return
     if full.get("masked"):
         full.setdefault("why", f"the access has a mask, but it lets lane ({', '.join(map(str, lane))}) through")
-        full.setdefault(
-            "cure", "let the mask compare with the bound of that axis: `offs < n`, not `<=`, and that n"
-        )
+        full.setdefault("cure", "let the mask compare with the bound of that axis: `offs < n`, not `<=`, and that n")
     else:
         full.setdefault("why", "the access has no mask that turns lanes outside off")
         full.setdefault("cure", "mask the access with the bound of that axis")
