@@ -47,6 +47,29 @@ def test_index_finds_exactly_the_overlapping(shapes: list[tuple], base: int) -> 
         stored.append((item, touched))
 
 
+tilings = st.tuples(st.integers(1, 3), st.sampled_from([4, 6, 8]), st.sampled_from([12, 24, 31]))
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(tilings, st.lists(st.tuples(st.integers(-4, 4), st.integers(-3, 3)), min_size=2, max_size=24), st.lists(raw))
+def test_index_that_only_lists_tiles_finds_the_overlapping(tiling: tuple, places: list, others: list[tuple]) -> None:
+    """Tiles of one tiling, some of which wrap over the end of a row, then anything else; each shape once."""
+    rows, width, stride = tiling
+    tiles = [(250 + row * rows * stride + column * width, rows, stride, width) for row, column in places]
+    index, stored = RegionIndex(0), {}
+    for shape in [*tiles, *others]:
+        product, touched = explicit(shape)
+        assert product is not None
+        asked = index.overlapping(product)
+        assert {id(item) for item in asked} == {id(item) for item, bytes_ in stored.values() if bytes_ & touched}
+        if product.key in stored:
+            continue
+        item = SimpleNamespace(shape=product)
+        found = index.add(item, distinct=True)
+        assert {id(other) for other in found} == {id(other) for other, bytes_ in stored.values() if bytes_ & touched}
+        stored[product.key] = (item, touched)
+
+
 @settings(derandomize=True, deadline=None)
 @given(st.integers(0, 40), st.integers(1, 30), st.integers(0, 60), st.integers(-100, 100))
 def test_floor_sum(n: int, m: int, a: int, b: int) -> None:

@@ -62,6 +62,10 @@ class Shadow:
         self.keys: list[tuple] = []  # other spellings of records
         self.plain = self.tiles = 0  # records of accesses that are no signals; those of them that are atomics on tiles
 
+    def has_words(self) -> bool:
+        """Whether there are records of words."""
+        return len(self.records) > self.plain - self.tiles
+
     def size_bytes(self) -> int:
         """Estimate of what it holds beside the records."""
         lists = sys.getsizeof(self.records) + sys.getsizeof(self.keys) + sum(map(sys.getsizeof, self.keys))
@@ -91,7 +95,7 @@ class Record:
     quiet = False
     aw: Writer | dict[int, Writer] | None = None
 
-    def __init__(self, shadow: Shadow, key: tuple, shape: Shape) -> None:
+    def __init__(self, shadow: Shadow, key: tuple, shape: Shape | None) -> None:
         self.shadow = shadow
         self.key = key
         self._shape: Shape | None = shape
@@ -140,7 +144,8 @@ class Record:
             return False
         if self.prev is not None and not _known(floor, self.prev.entry, self.prev.stamp):
             return False
-        return all(_known(floor, at[0], at[1]) for at in (*entries(self.rd), *entries(self.aw)))
+        tables = [table for table in (self.rd, self.aw) if table is not None]
+        return all(_known(floor, at[0], at[1]) for table in tables for at in entries(table))
 
 
 class WordRecord(Record):
@@ -169,7 +174,7 @@ def entries(table: tuple | dict[int, Any] | None) -> Collection[tuple]:
     """The reads or writes in a `Record`'s table."""
     if table is None:
         return ()
-    return (table,) if type(table) is tuple else table.values()
+    return (table,) if isinstance(table, tuple) else table.values()
 
 
 def noted(table: Any, access: tuple) -> Any:
@@ -406,13 +411,16 @@ class Detector:
     def _record(self, al: AllocationLike, off: int, rows: int, stride: int, width: int) -> Record | None:
         """The record of a plain box that was not seen in this spelling; None if it touches nothing."""
         spelled = (al.lo + off, rows, stride, width)
+        shadow = self._shadow(al)
+        if shadow.index.fits(*spelled):
+            return self._keep_tile(Record(shadow, spelled, None))
         box = box_of(*spelled)
         if box is None:
             return None
         key = box.key
         record = self._records.get(key)
         if record is None:
-            record = self._keep(Record(self._shadow(al), key, box))
+            record = self._keep(Record(shadow, key, box))
         if spelled != key:
             self._records[spelled] = record
             record.shadow.keys.append(spelled)
@@ -451,15 +459,27 @@ class Detector:
             shadow = self._shadows[al.lo] = Shadow(al)
         return shadow
 
+    def _keep_tile(self, record: Record) -> Record:
+        """`_keep` for one more tile of the tiling of all plain records: it overlaps none of them."""
+        shadow = record.shadow
+        self._records[record.key] = record
+        shadow.records.append(record)
+        shadow.plain += 1
+        shadow.index.list_tile(record)
+        if shadow.has_words():
+            self._join(record, shadow.words.overlapping(record.shape))
+        return record
+
     def _keep(self, record: R) -> R:
         """Store a new record in its shadow."""
+        shadow = record.shadow
         self._records[record.key] = record
-        record.shadow.records.append(record)
+        shadow.records.append(record)
         if not record.word or record.tile:
-            record.shadow.plain += 1
-            record.shadow.tiles += record.tile
+            shadow.plain += 1
+            shadow.tiles += record.tile
         self._link(record)
-        if record.shadow.index.tiled and not record.word:
+        if shadow.index.tiled and not record.word:
             record.compact()
         return record
 
@@ -472,7 +492,7 @@ class Detector:
                 found = found + shadow.index.overlapping(shape, read_only=True)
         else:
             found = shadow.index.add(record, record.quiet, distinct=True)
-            if len(shadow.records) > shadow.plain - shadow.tiles:
+            if shadow.has_words():
                 found = found + shadow.words.overlapping(shape)
         if found:
             self._join(record, found)

@@ -100,7 +100,9 @@ class LineGuard:
     def _watch(self, word: Word) -> list[GuardedSpan]:
         start = word.address // LINE_BYTES * LINE_BYTES
         self._watched.setdefault(start, []).append(word)
-        return [self._span(word, al, start) for al in self.memory.between(start, start + LINE_BYTES)]
+        end, own = start + LINE_BYTES, word.al
+        inside = own.lo <= start and end <= own.hi  # then nobody else has a part of the line
+        return [self._span(word, al, start) for al in ((own,) if inside else self.memory.between(start, end))]
 
     def _span(self, word: Word, al: Allocation, start: int) -> GuardedSpan:
         span = GuardedSpan(al, max(start, al.lo) - al.lo, min(start + LINE_BYTES, al.hi) - al.lo, word)
@@ -137,9 +139,11 @@ class LineGuard:
         """The detector's records of plain accesses in the line, but for those that touch the word (those are races)."""
         span.generation = self.detector.generation(span.al)
         records = self.detector.plain_records(span.al, span.lo, span.hi)
-        word_lo, word_hi = span.word.address, span.word.address + span.word.width
-        span.near = [r for r in records if not _shape_meets(r.shape, word_lo, word_hi)]
-        return span.near
+        if records:
+            word_lo, word_hi = span.word.address, span.word.address + span.word.width
+            records = [r for r in records if not _shape_meets(r.shape, word_lo, word_hi)]
+        span.near = records
+        return records
 
     def _report(self, word: Word, record: Record, who: Any, site: Any, span: GuardedSpan, first_plain: bool) -> None:
         signal = _party(record.who, record.site, word.title, f"element {word.index} (byte {word.off})")

@@ -26,18 +26,14 @@ _CELL_BYTES: Final = 72 + 64
 class Box:
     """`rows` runs of `width` bytes from byte `lo`, `stride` apart; canonical, so build it with `box_of`."""
 
-    __slots__ = ("lo", "rows", "stride", "width")
+    __slots__ = ("hi", "lo", "rows", "stride", "width")
 
     def __init__(self, lo: int, rows: int, stride: int, width: int) -> None:
         self.lo = lo
         self.rows = rows
         self.stride = stride
         self.width = width
-
-    @property
-    def hi(self) -> int:
-        """One past the last byte."""
-        return self.lo + (self.rows - 1) * self.stride + self.width
+        self.hi = lo + (rows - 1) * stride + width
 
     @property
     def key(self) -> tuple:
@@ -117,7 +113,7 @@ def overlap(a: Shape, b: Shape) -> bool:
     if a.lo >= b.hi or b.lo >= a.hi:
         return False
     if isinstance(a, Box) and isinstance(b, Box):
-        return _boxes_meet(a, b)
+        return (a.rows == 1 and b.rows == 1) or _boxes_meet(a, b)
     if isinstance(a, Box):
         a, b = b, a
     assert isinstance(a, Runs)
@@ -259,7 +255,7 @@ class RegionIndex:
         """
         shape = item.shape
         if self._tiles is not None:
-            if distinct and isinstance(shape, Box) and (not self._tiles or _same_tiling(self._tiles[0].shape, shape)):
+            if distinct and isinstance(shape, Box) and (not self._tiles or self.fits(*shape.key)):
                 self._tiles.append(item)
                 return []
             self._spread()
@@ -302,6 +298,25 @@ class RegionIndex:
     def tiled(self) -> bool:
         """Whether all items are boxes of one tiling, none of which overlaps another."""
         return self._tiles is not None
+
+    def fits(self, lo: int, rows: int, stride: int, width: int) -> bool:
+        """Whether the box with this key is a tile of the tiling of all items: equal to one of them or disjoint."""
+        if not self._tiles:
+            return False
+        first = self._tiles[0].shape
+        if width != first.width or rows != first.rows:
+            return False
+        if rows == 1:
+            return stride == 0 and (lo - first.lo) % width == 0
+        if stride != first.stride:
+            return False
+        row, column = divmod(lo - first.lo, stride)
+        return row % rows == 0 and column % width == 0 and column + width <= stride
+
+    def list_tile(self, item: HasShape) -> None:
+        """Store an item that `fits` and has a shape of its own."""
+        assert self._tiles is not None
+        self._tiles.append(item)
 
     def size_bytes(self) -> int:
         """Estimate from `sys.getsizeof` of what the index holds beside the items."""
@@ -354,16 +369,6 @@ class RegionIndex:
         if row == last:
             return [((row, row), (column, end))]
         return [((row, last), (0, stride - 1))]
-
-
-def _same_tiling(first: Box, box: Box) -> bool:
-    """Whether `box` is a tile of the grid that `first` lies in: then the two are equal or disjoint."""
-    if box.width != first.width or box.rows != first.rows or box.stride != first.stride:
-        return False
-    if box.rows == 1:
-        return (box.lo - first.lo) % box.width == 0
-    row, column = divmod(box.lo - first.lo, box.stride)
-    return row % box.rows == 0 and column % box.width == 0 and column + box.width <= box.stride
 
 
 def _cells(rows: tuple[int, int], columns: tuple[int, int], size: tuple[int, int]) -> list[tuple[int, int]]:
