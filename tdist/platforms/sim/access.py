@@ -268,7 +268,7 @@ def load_box(
     finish = _finisher(dtype, wide, view)
     planar, linear = len(shape) == 2, len(shape) == 1 and cache is None
 
-    def load(ag, al, address, strides, box, fill, clk=None, vecs=(), shape=shape):
+    def load(ag, al, address, strides, box, fill, clk=None, vecs=(), shape: tuple[int, ...] = shape):
         if planar and not vecs:  # a whole tile of rows apart from each other: what `place` says, in line
             rows, columns = shape
             down, right = strides
