@@ -51,7 +51,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def survivors(pids, seconds: float = 10.0) -> list[int]:
+def survivors(pids, seconds: float = 30.0) -> list[int]:
     """Those of `pids` that still live after at most `seconds`."""
     end = time.monotonic() + seconds
     while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < end:
@@ -218,7 +218,7 @@ class TestErrors:
         start = time.monotonic()
         with pytest.raises(ValueError, match="rank 1 fails on purpose"):
             pool.run(target("fail"), where="inside")
-        assert time.monotonic() - start < 30
+        assert time.monotonic() - start < 120  # gloo itself would wait for half an hour
         assert pool.run(target("group"))
 
     def test_a_deadlock_stops_the_ranks_that_wait_and_keeps_the_processes(self, pool):
@@ -250,9 +250,9 @@ class TestErrors:
 
     def test_a_rank_that_computes_is_not_stuck_and_says_where_it_is(self, pool, monkeypatch, capfd):
         monkeypatch.setenv("TDIST_WATCHDOG_SECONDS", "1")
-        assert pool.run(target("compute"), seconds=2.5) == [True] * NRANKS
+        assert pool.run(target("compute"), seconds=4) == [True] * NRANKS
         lines = capfd.readouterr().err.splitlines()
-        assert len(lines) >= 2
+        assert lines  # how many depends on how much of a core the rank gets
         for line in lines:
             assert re.match(r"\[rank 0\] tdist: rank 0: its host function computes at .*process_hosts\.py:\d+ ", line)
             assert re.search(r"\(compute\), in host code for \d+ s", line)
@@ -344,7 +344,7 @@ class TestDeaths:
             pids = json.loads(launcher.stdout.readline())
             assert launcher.stdout.readline() == "[rank 0] waiting\n"
             launcher.send_signal(number)
-            launcher.wait(20)
+            launcher.wait(90)  # a watchdog for the test: seconds on a quiet machine
             launcher.stdout.close()
             launcher.stderr.close()
         assert len(pids) == 4
