@@ -16,7 +16,7 @@ def test_a_wheel_holds_verify_and_golden_under_tdist(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for folder in ("tdist", "golden", "verify"):
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md"):
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)
     built = subprocess.run(
         [
