@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
-import sys
-import threading
-import traceback
 from pathlib import Path
 from types import ModuleType
 
-from tdist import importer
 from tdist.errors import TdistError, UsageError
+from tdist.user_file import execute
 from tdist.verify.declaration import did_you_mean
 from tdist.verify.operator import Operator
 from tdist.verify.operators import BUILTIN
-
-_loading = threading.RLock()
 
 
 def load_operator(spec: str) -> Operator:
@@ -63,7 +56,7 @@ def _import_builtin(module: str) -> ModuleType:
 
 def _operators_hint(path: Path) -> str:
     try:
-        names = _operators_of(_execute(path)) if path.is_file() else []
+        names = _operators_of(execute(path)) if path.is_file() else []
     except TdistError:
         names = []
     return f" (it declares {', '.join(names)})" if names else ""
@@ -72,7 +65,7 @@ def _operators_hint(path: Path) -> str:
 def _from_file(path: Path, name: str) -> Operator:
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
-    module = _execute(path)
+    module = execute(path)
     names = _operators_of(module)
     found = getattr(module, name, None)
     if isinstance(found, Operator):
@@ -90,53 +83,3 @@ def _describe(value: object) -> str:
 
 def _operators_of(module: ModuleType) -> list[str]:
     return sorted(name for name, value in vars(module).items() if isinstance(value, Operator))
-
-
-def _execute(path: Path) -> ModuleType:
-    """The file as a module, executed once for each version of its text."""
-    resolved = path.resolve()
-    key = hashlib.blake2b(f"{resolved}\0".encode() + resolved.read_bytes(), digest_size=8).hexdigest()
-    name = f"tdist_user_{key}"
-    with _loading:
-        if name in sys.modules:
-            return sys.modules[name]
-        spec = importlib.util.spec_from_file_location(name, resolved)
-        if spec is None or spec.loader is None:
-            raise UsageError(f"{path} is no Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            _run_module(spec.loader, module, resolved)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return module
-
-
-def _run_module(loader, module: ModuleType, path: Path) -> None:
-    """Execute a user's file; what it raises is told at the user's own line, without our frames.
-
-    Neighbouring modules of the file are importable while it runs, as they are for a script.
-    """
-    sys.path.insert(0, str(path.parent))
-    try:
-        with importer.user_names():
-            loader.exec_module(module)
-    except UsageError as error:
-        raise UsageError(f"{_users_line(error, path)}: {error}") from None
-    except TdistError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{_users_line(error, path)}: {type(error).__name__}: {error}") from None
-    finally:
-        sys.path.remove(str(path.parent))
-
-
-def _users_line(error: Exception, path: Path) -> str:
-    """`file:line` in the user's file where the error left it, with the source line."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    if not frames:
-        return str(path)
-    return f"{path}:{frames[-1].lineno}: `{frames[-1].line}`"

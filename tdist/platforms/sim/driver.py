@@ -26,6 +26,7 @@ from tdist.frontend.kernel_ir import KernelIR
 from tdist.frontend.surroundings import Surroundings
 from tdist.frontend.triton_ascend import compile_source
 from tdist.platforms.base import RankRuntime, current
+from tdist.platforms.sim.launch_record import note_launch
 from tdist.platforms.sim.npu_utils import NPUUtils
 from tdist.platforms.sim.triton_driver import make_driver
 from tdist.scoped import CountedScope
@@ -113,7 +114,9 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> SimCo
     bound = bind(self, args, {**kwargs, **(self.bishengir_option or {})})
     kernel = SimCompiledKernel(_compile(self, bound, runtime), bound)
     if not warmup:
-        runtime.launch(kernel.ir, resolve_grid(self.__name__, grid, bound.named), bound.values)
+        size = resolve_grid(self.__name__, grid, bound.named)
+        note_launch(kernel.ir, kernel.options)
+        runtime.launch(kernel.ir, size, bound.values)
     return kernel
 
 
@@ -195,7 +198,9 @@ class SimCompiledKernel:
                 expected = len(self.ir.args)
                 raise UsageError(f"kernel `{self.name}` was compiled for {expected} arguments, got {len(values)}")
             runtime = _active_rank(f"kernel `{self.name}` was launched")
-            runtime.launch(self.ir, resolve_grid(self.name, grid, {}), values)
+            size = resolve_grid(self.name, grid, {})
+            note_launch(self.ir, self.options)
+            runtime.launch(self.ir, size, values)
 
         return run
 
