@@ -1,0 +1,1 @@
+"""From a kernel's TTIR to the vendor's final module, one file a stage."""
