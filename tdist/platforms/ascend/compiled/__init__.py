@@ -1,0 +1,1 @@
+"""What the vendor's compiler left, read and checked."""
