@@ -1,4 +1,4 @@
-"""The folders at the top are packages of tdist in a wheel too."""
+"""The folders at the top are packages of tdist in a wheel too; no module or data file of the tree is missing there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+
+
+def files_of(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_wheel_holds_verify_and_golden_under_tdist(tmp_path: Path) -> None:
@@ -29,7 +33,7 @@ def test_a_wheel_holds_verify_and_golden_under_tdist(tmp_path: Path) -> None:
             "--no-build-isolation",
             "-w",
             str(tmp_path),
-            str(ROOT),
+            str(source),
         ],
         capture_output=True,
         text=True,
@@ -40,6 +44,7 @@ def test_a_wheel_holds_verify_and_golden_under_tdist(tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
     code = "import tdist.golden, tdist.verify.cli, tdist; print(tdist.golden.__file__, tdist.verify.cli.__file__)"
+    assert files_of(installed / "tdist") >= files_of(source / "tdist")
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path
