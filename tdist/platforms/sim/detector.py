@@ -29,6 +29,10 @@ from tdist.platforms.sim.race_report import Access, Conflict, ReaderFacts, Who
 from tdist.platforms.sim.regions import Box, RegionIndex, Runs, Shape, box_of, runs_of
 
 _PRUNE_FROM_RECORDS: Final = 4096
+_FEW_PLAIN: Final = 8
+"""So many plain records are asked one by one for each new word."""
+_UNLINKED: Final[Any] = (None,)
+"""In the place of a plain record's words, while its shadow has loose ones: whoever wants them links them first."""
 
 R = TypeVar("R", bound="Record")
 
@@ -50,9 +54,14 @@ class Actor(Protocol):
 
 
 class Shadow:
-    """All records of one allocation."""
+    """All records of one allocation.
 
-    __slots__ = ("allocation", "index", "keys", "plain", "records", "tiles", "words")
+    `few` are the plain records while there are few, else None. `loose` are words that were not compared with them: all
+    of one width and alignment, so that they do not overlap each other. Their `ov` is `few`. Signals are written and
+    polled again and again and hardly ever stored to, so most are never compared.
+    """
+
+    __slots__ = ("allocation", "few", "index", "keys", "loose", "plain", "records", "tiles", "words")
 
     def __init__(self, allocation: AllocationLike) -> None:
         self.allocation = allocation
@@ -61,6 +70,37 @@ class Shadow:
         self.records: list[Record] = []
         self.keys: list[tuple] = []  # other spellings of records
         self.plain = self.tiles = 0  # records of accesses that are no signals; those of them that are atomics on tiles
+        self.few: list[Record] | None = []
+        self.loose: list[Record] = []
+
+    def note_plain(self, record: Record) -> None:
+        """One more record of accesses that are no signals."""
+        self.plain += 1
+        if self.few is None:
+            return
+        if self.plain > _FEW_PLAIN:
+            self.few = None
+        else:
+            self.few.append(record)
+
+    def keep_loose(self, record: WordRecord) -> bool:
+        """Store a word without comparing it, if that is possible."""
+        few, loose = self.few, self.loose
+        if few is None or len(self.records) != self.plain + len(loose):
+            return False
+        if loose:
+            first = loose[0]
+            if first.word != record.word or (first.key[0] - record.key[0]) % record.word:
+                return False
+        elif self.tiles:
+            return False
+        else:
+            for plain in few:
+                plain.ow = _UNLINKED
+        record.ov = few
+        loose.append(record)
+        self.records.append(record)
+        return True
 
     def has_words(self) -> bool:
         """Whether there are records of words."""
@@ -113,7 +153,8 @@ class Record:
     def shape(self) -> Shape:
         """The byte set."""
         if self._shape is None:
-            self._shape = Box.of_key(self.key)
+            self._shape = box_of(self.key[0], 1, 0, self.word) if self.word else Box.of_key(self.key)
+        assert self._shape is not None
         return self._shape
 
     def compact(self) -> None:
@@ -149,11 +190,11 @@ class Record:
 
 
 class WordRecord(Record):
-    """Of words `word` bytes wide; `tile`: of atomics on a tile, which are no signals."""
+    """Of words `word` bytes wide; `tile`: of atomics on a tile, which are no signals and need a shape."""
 
     __slots__ = ("aw", "tile", "word")
 
-    def __init__(self, shadow: Shadow, key: tuple, shape: Shape, word: int, tile: bool) -> None:
+    def __init__(self, shadow: Shadow, key: tuple, shape: Shape | None, word: int, tile: bool) -> None:
         super().__init__(shadow, key, shape)
         self.word = word
         self.tile = tile
@@ -383,7 +424,7 @@ class Detector:
             """`in_order`: a signal, which the scalar pipe writes back before it makes any later one."""
             r = find((al.lo + off, width))
             if r is None:
-                r = self._keep_word(al, (al.lo + off, width), box_of(al.lo + off, 1, 0, width), width, tile=False)
+                r = self._keep_word(al, (al.lo + off, width), None, width, tile=False)
             if r.ov or r.ow:
                 known = ac.W if clk is None else clk
                 if r.ow or _suspect_word(r, writes, ac, known.m, site):
@@ -448,8 +489,12 @@ class Detector:
     def _keep_word(self, al: AllocationLike, key: tuple, shape: Shape | None, word: int, tile: bool) -> WordRecord:
         record = self._records.get(key)
         if record is None:
-            assert shape is not None
-            record = self._keep(WordRecord(self._shadow(al), key, shape, word, tile))
+            shadow = self._shadow(al)
+            record = WordRecord(shadow, key, shape, word, tile)
+            if not tile and shadow.keep_loose(record):
+                self._records[key] = record
+            else:
+                self._keep(record)
         assert isinstance(record, WordRecord)
         return record
 
@@ -462,9 +507,11 @@ class Detector:
     def _keep_tile(self, record: Record) -> Record:
         """`_keep` for one more tile of the tiling of all plain records: it overlaps none of them."""
         shadow = record.shadow
+        if shadow.loose:
+            self._link_loose(shadow)
         self._records[record.key] = record
         shadow.records.append(record)
-        shadow.plain += 1
+        shadow.note_plain(record)
         shadow.index.list_tile(record)
         if shadow.has_words():
             self._join(record, shadow.words.overlapping(record.shape))
@@ -473,15 +520,26 @@ class Detector:
     def _keep(self, record: R) -> R:
         """Store a new record in its shadow."""
         shadow = record.shadow
+        if shadow.loose:
+            self._link_loose(shadow)
         self._records[record.key] = record
         shadow.records.append(record)
         if not record.word or record.tile:
-            shadow.plain += 1
+            shadow.note_plain(record)
             shadow.tiles += record.tile
         self._link(record)
         if shadow.index.tiled and not record.word:
             record.compact()
         return record
+
+    def _link_loose(self, shadow: Shadow) -> None:
+        """Somebody wants to know which words plain accesses overlap."""
+        loose, shadow.loose = shadow.loose, []
+        for plain in shadow.few or ():
+            plain.ow = ()
+        for record in loose:
+            record.ov = ()
+            self._link(record)
 
     def _link(self, record: Record) -> None:
         """Find what overlaps a new record, and let both sides know."""
@@ -512,6 +570,11 @@ class Detector:
         shadow = self._shadows.get(al.lo)
         return (0, 0) if shadow is None else (id(shadow), shadow.plain)
 
+    def few_plain(self, al: AllocationLike) -> list[Record] | None:
+        """All records of accesses that are no signals, while there are few; None if there are many."""
+        shadow = self._shadows.get(al.lo)
+        return [] if shadow is None else shadow.few
+
     def plain_records(self, al: AllocationLike, lo: int, hi: int) -> list[Record]:
         """Records of accesses that are no signals (plain ones, atomics on tiles) and touch bytes `[lo, hi)` of `al`."""
         shadow, box = self._shadows.get(al.lo), box_of(al.lo + lo, 1, 0, hi - lo)
@@ -529,6 +592,8 @@ class Detector:
         for record in shadow.records:  # out of its cycles, so that its memory is there again at once
             record.ov = record.ow = ()
         shadow.records.clear()
+        shadow.loose.clear()
+        shadow.few = None
 
     def _forget(self, shadow: Shadow) -> None:
         for record in shadow.records:
@@ -573,6 +638,8 @@ class Detector:
 
     def _check(self, r: Record, writes: bool, ac: AgentClocks, seed: Clock, ascend: Clock, who: Who, site: Any) -> None:
         """The complete check of an access, clock by clock; reports what it finds."""
+        if r.shadow.loose:
+            self._link_loose(r.shadow)
         for clock in (seed, ascend):
             if len(clock.vec) < 2 * ac.space.capacity_slots:
                 ac.grow()
@@ -625,7 +692,7 @@ class Detector:
         return DetectorStats(
             records=len(records),
             allocations=len(self._shadows),
-            overlaps=sum(len(record.ov) + len(record.ow) for record in records),
+            overlaps=sum(map(_count_overlaps, records)),
             irregular=sum(isinstance(record._shape, Runs) for record in records),
             races_met=self._races_met,
             shadow_bytes=sum(map(_size_bytes, records))
@@ -667,6 +734,18 @@ def _with(others: Sequence[Record], other: Record) -> list[Record]:
     return others
 
 
+def _linked(record: Record) -> Iterator[Sequence[Record]]:
+    """The lists of overlapping records that are the record's own."""
+    if record.ov is not record.shadow.few:
+        yield record.ov
+    if record.ow is not _UNLINKED:
+        yield record.ow
+
+
+def _count_overlaps(record: Record) -> int:
+    return sum(map(len, _linked(record)))
+
+
 _INT_BYTES: Final = 32
 
 
@@ -675,7 +754,7 @@ def _size_bytes(record: Record) -> int:
     shape = record._shape
     size = sys.getsizeof(record) + sys.getsizeof(record.key) + _INT_BYTES
     size += 0 if shape is None else sys.getsizeof(shape)
-    size += sum(sys.getsizeof(others) for others in (record.ov, record.ow) if others)
+    size += sum(sys.getsizeof(others) for others in _linked(record) if others)
     if isinstance(shape, Runs):
         size += shape.starts.nbytes + shape.ends.nbytes
     for table in (record.rd, record.aw):
