@@ -1,7 +1,7 @@
 """The `hivm` dialect, as far as kernels need it: calls of a device library, and the order of an AI core's pipes.
 
 `get_sub_block_idx` is the one operation that a kernel can contain before it is lowered for Ascend. `custom` is what a
-distributed operation is lowered to. The others are what the vendor's compiler adds.
+distributed operation is lowered to. The others are what the vendor's compiler adds up to its final module.
 
 Source: AscendNPU-IR's HIVM dialect. Syntax, enumerations and the verifiers' texts are those of `bishengir-opt` 1.2.0.
 """
@@ -12,13 +12,24 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar, TypeVar, cast
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, TensorType, UnitAttr, i64
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ArrayAttr,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    StringAttr,
+    TensorType,
+    UnitAttr,
+    i64,
+)
 from xdsl.ir import Attribute, Data, Dialect, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
+    operand_def,
     opt_operand_def,
     opt_prop_def,
     prop_def,
@@ -106,6 +117,18 @@ class SyncBlockInstrMode(StrEnum):
 K = TypeVar("K", bound=StrEnum)
 
 
+class AddressSpace(StrEnum):
+    """Where memory lies: global memory, L1, the inputs of the matrix unit, its sums (L0C), the unified buffer."""
+
+    ZERO = "zero"
+    GM = "gm"
+    L1 = "cbuf"
+    L0A = "ca"
+    L0B = "cb"
+    L0C = "cc"
+    UB = "ub"
+
+
 class _KeywordAttr(Data[K]):
     """`#hivm.<name><KEYWORD>`; inside an operation `<KEYWORD>` alone."""
 
@@ -164,6 +187,14 @@ class SyncBlockInstrModeAttr(_KeywordAttr[SyncBlockInstrMode]):
 
     name = "hivm.sync_block_instr_mode"
     keywords = SyncBlockInstrMode
+
+
+@irdl_attr_definition
+class AddressSpaceAttr(_KeywordAttr[AddressSpace]):
+    """`#hivm.address_space<ub>`, the memory space of a memref."""
+
+    name = "hivm.address_space"
+    keywords = AddressSpace
 
 
 # ---- operations of a kernel -----------------------------------------------------------------------------------------
@@ -520,8 +551,121 @@ class SyncBlockWaitOp(_SyncBlockOp):
         self._print_head(printer)
 
 
+# ---- what else a final module contains -----------------------------------------------------------------------------
+
+
+class _StateOp(IRDLOperation):
+    """An operation that sets up its core and touches no memory."""
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+
+@irdl_op_definition
+class SetMaskNormOp(_StateOp):
+    """Let vector instructions count elements, not repetitions."""
+
+    name = "hivm.hir.set_mask_norm"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class SetFftsBaseAddrOp(_StateOp):
+    """Tell the core where the words of cross-core flags are."""
+
+    name = "hivm.hir.set_ffts_base_addr"
+    ffts_base_addr = operand_def(i64)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> SetFftsBaseAddrOp:
+        attributes = parser.parse_optional_attr_dict()
+        address = parser.resolve_operand(parser.parse_unresolved_operand(), i64)
+        return cls.build(operands=[address], attributes=attributes)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" ")
+        printer.print_ssa_value(self.ffts_base_addr)
+
+
+@irdl_op_definition
+class GetBlockIdxOp(IRDLOperation):
+    """Which program this is. The same on the cube core and both vector cores of a program, hence pure."""
+
+    name = "hivm.hir.get_block_idx"
+    result = result_def(i64)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `->` type($result)"
+
+
+@irdl_op_definition
+class BitcastOp(IRDLOperation):
+    """The same memory under another element type."""
+
+    name = "hivm.hir.bitcast"
+    src = operand_def()
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "$src `:` type($src) `->` type($result) attr-dict"
+
+
+@irdl_op_definition
+class PointerCastOp(IRDLOperation):
+    """`pointer_cast(%address, …)[%size, …]`: memory at planned byte addresses; several are copies of one buffer."""
+
+    name = "hivm.hir.pointer_cast"
+    addrs = var_operand_def(i64)
+    dynamic_sizes = var_operand_def(IndexType())
+    result = result_def(MemRefType)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        if not self.addrs:
+            raise VerifyException("addrs of PointerCastOp should not be empty!")
+        wanted = sum(size == DYNAMIC_INDEX for size in self.result.type.get_shape())
+        if wanted != len(self.dynamic_sizes):
+            raise VerifyException(f"expected {wanted} dynamic size operands, but found {len(self.dynamic_sizes)}")
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PointerCastOp:
+        addresses = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_unresolved_operand)
+        sizes = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        result = parser.parse_type()
+        operands = [
+            [parser.resolve_operand(value, type_) for value in values]
+            for values, type_ in ((addresses, i64), (sizes or [], IndexType()))
+        ]
+        return cls.build(operands=operands, result_types=[result], attributes=attributes)
+
+    def print(self, printer: Printer) -> None:
+        with printer.in_parens():
+            printer.print_list(self.addrs, printer.print_ssa_value)
+        if self.dynamic_sizes:
+            printer.print_string(" ")
+            with printer.in_square_brackets():
+                printer.print_list(self.dynamic_sizes, printer.print_ssa_value)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.result.type)
+
+
 Hivm = Dialect(
     "hivm",
-    [GetSubBlockIdxOp, CustomOp, SetFlagOp, WaitFlagOp, PipeBarrierOp, SyncBlockSetOp, SyncBlockWaitOp],
-    [PipeAttr, TCoreTypeAttr, VFModeAttr, EventAttr, SyncBlockInstrModeAttr],
+    [
+        GetSubBlockIdxOp,
+        CustomOp,
+        SetFlagOp,
+        WaitFlagOp,
+        PipeBarrierOp,
+        SyncBlockSetOp,
+        SyncBlockWaitOp,
+        SetMaskNormOp,
+        SetFftsBaseAddrOp,
+        GetBlockIdxOp,
+        BitcastOp,
+        PointerCastOp,
+    ],
+    [PipeAttr, TCoreTypeAttr, VFModeAttr, EventAttr, SyncBlockInstrModeAttr, AddressSpaceAttr],
 )

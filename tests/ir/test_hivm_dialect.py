@@ -45,6 +45,12 @@ FORMS = {
         " outs(%m : memref<16xi8>)"
     ),
     "get_sub_block_idx": "%r = hivm.hir.get_sub_block_idx -> i64",
+    "get_block_idx": "%r = hivm.hir.get_block_idx -> i64",
+    "set_mask_norm": "hivm.hir.set_mask_norm",
+    "set_ffts_base_addr": "hivm.hir.set_ffts_base_addr %e",
+    "bitcast": "%r = hivm.hir.bitcast %m : memref<16xi8> -> memref<16xf8E5M2>",
+    "pointer_cast": "%r = hivm.hir.pointer_cast(%e) : memref<16xf16, #hivm.address_space<ub>>",
+    "pointer_cast of two": "%r = hivm.hir.pointer_cast(%e, %e) {x} : memref<16xf16, #hivm.address_space<cc>>",
 }
 
 
@@ -112,6 +118,14 @@ REFUSED = {
         '"hivm.hir.sync_block_wait"() <{pipe = #hivm.pipe<PIPE_S>, tcore_type = #hivm.tcore_type<CUBE>,'
         " tpipe = #hivm.pipe<PIPE_FIX>}> : () -> ()",
         "Flag ID is needed!",
+    ),
+    "no address": (
+        '"hivm.hir.pointer_cast"() <{operandSegmentSizes = array<i32: 0, 0>}> : () -> memref<4xf16>',
+        "addrs of PointerCastOp should not be empty!",
+    ),
+    "a size too few": (
+        "%r = hivm.hir.pointer_cast(%e) : memref<?xf16>",
+        "expected 1 dynamic size operands, but found 0",
     ),
     "two flags": (
         '"hivm.hir.sync_block_set"(%e) <{operandSegmentSizes = array<i32: 1, 0>, pipe = #hivm.pipe<PIPE_S>,'
