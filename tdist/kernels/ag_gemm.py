@@ -18,13 +18,11 @@ Two forms, chosen when the context is made:
   left to reset, and a launch needs no exit protocol: its successor waits for the credits that this one gives.
 - *barrier*: one `barrier_all` at the end of each step. The last one is the exit barrier.
 
-What the vendor's compiler (bishengir 1.2.0) makes of this: in a kernel with `tl.dot` an int32 notify becomes
-`aclshmemx_signal_op` on the cube core *and* on the vector cores, so the half that stores nothing signals before the
-data is there. Signals here are int64 SETs: `aclshmem_int64_p` follows the core of the operation before it. Without a
-fence (`FENCE=False`) it stays on that core, but nothing drains the store first; compile it with
-inject-barrier-all-sync, which puts a full pipe barrier in between. With a fence (the default, clean in both ordering
-profiles) the store is drained, but the fence runs on both halves and the signal then appears on both too. Neither is
-clean in fine pipe mode; the simulator checks the ordering of the source, the compiled module shows the placement.
+What the vendor's compiler (bishengir 1.2.0) makes of the fine form: pushes go to the vector cores, of which a program
+has two, dots and the stores of C to the cube core, and so do the signals. Left alone it lets each vector core store
+half of the rows of a panel and signal `ready` for the whole. So each core pushes panels of its own (`OWN_PANELS`).
+`FENCE` drains a panel before its signal; without it, compile with inject-barrier-all-sync. docs/compiled-code.md has
+the table.
 """
 
 # Triton types constexpr parameters by their annotation; callers pass plain values.
@@ -43,9 +41,21 @@ import tdist.shmem as ash
 from tdist.errors import UsageError
 from tdist.kernels.signal_slots import allocate_slots, check_addressable, rows_of, settle, shard_rows
 from tdist.language.extra import libshmem_device
+from tdist.language.extra.cann.extension import sub_vec_id, sub_vec_num
 from tdist.platforms.base import RankRuntime
 
 _SIZES = ["first_round", "shard_rows", "M", "N", "K"]
+
+
+@triton.jit
+def _column_of(task, cols):
+    """Column block of a task: panels are dealt in grid strides, each turned so that a program keeps its columns of B.
+
+    Task and task + programs have one column block wherever the panel has moved on by programs // cols, if that is at
+    most 1; each panel's `cols` tasks have all column blocks in any case.
+    """
+    turn = cols - tl.num_programs(0) % cols
+    return (task + task // cols * turn) % cols
 
 
 @triton.jit
@@ -112,14 +122,16 @@ def ag_gemm_fine_kernel(
     PANELS: tl.constexpr,
     BUFFERS: tl.constexpr,
     FENCE: tl.constexpr,
+    OWN_PANELS: tl.constexpr,
 ):
     """Push panels with a signal each, multiply them as they arrive, give credit for each output tile.
 
     Shape: a [rows of this shard, K], b [K, N], c [M, N], buffer [BUFFERS, R, PANELS, BM, K],
         ready [BUFFERS, R, PANELS] and credit [BUFFERS, PANELS, R, ceil(N/BN)] slots, 64 bytes apart.
-    Dtype: a, b, c, buffer alike (fp16, bf16, fp32); products accumulate in float32; signals int64.
+    Dtype: a, b, c, buffer alike (fp16, bf16, fp32); products accumulate in float32; signals int64 or int32.
     Ordering: a panel is released by its `ready` signal, its loads by the credit; `FENCE` drains before either leaves
-        (needed under `ascend`, not under `seed`). On return every panel has been acquired; credits are under way.
+        (needed under `ascend`, not under `seed`). `OWN_PANELS` deals panels to the vector cores one by one, so that
+        a core signals what it stored itself. On return every panel has been acquired; credits are under way.
     Source: Single Operator Development §1–3, §5–6;
         Triton-distributed Semantics "AllGather and GEMM Overlapping", "Threadblock Swizzling".
     """
@@ -129,15 +141,20 @@ def ag_gemm_fine_kernel(
     cols = tl.cdiv(N, BN)
     rounds = tl.maximum(tl.cdiv(tl.cdiv(shard_rows, BM), PANELS), 1)
     my_rows = tl.minimum(shard_rows, M - rank * shard_rows)
+    pusher = tl.program_id(0)
+    pushers = tl.num_programs(0)
+    if OWN_PANELS:
+        pusher = pusher * sub_vec_num() + sub_vec_id().to(tl.int32)
+        pushers *= sub_vec_num()
     for step in range(0, rounds + 1):
         if step < rounds:
             number = first_round + step
             buffer = number % BUFFERS
-            for task in range(tl.program_id(0), world * PANELS, tl.num_programs(0)):
+            for task in range(pusher, world * PANELS, pushers):
                 target = (rank + task % world) % world
                 panel = task // world
                 credits_ptr = credit_ptr + ((buffer * PANELS + panel) * world + target) * cols * stride
-                last_number = tl.maximum(number - BUFFERS, 0).to(tl.int64)
+                last_number = tl.maximum(number - BUFFERS, 0).to(credit_ptr.dtype.element_ty)
                 freed = dl.wait(credits_ptr, cols, "npu", "acquire", waitValue=last_number)
                 slot = (buffer * world + rank) * PANELS + panel
                 panel_ptr = dl.consume_token(buffer_ptr, freed) + slot * BM * K
@@ -151,9 +168,11 @@ def ag_gemm_fine_kernel(
             for task in range(tl.program_id(0), world * PANELS * cols, tl.num_programs(0)):
                 source = (rank + task // (PANELS * cols)) % world
                 panel = task // cols % PANELS
-                block_n = task % cols
+                block_n = _column_of(task, cols)
                 slot = (buffer * world + source) * PANELS + panel
-                arrived = dl.wait(ready_ptr + slot * stride, 1, "npu", "acquire", waitValue=number.to(tl.int64))
+                arrived = dl.wait(
+                    ready_ptr + slot * stride, 1, "npu", "acquire", waitValue=number.to(ready_ptr.dtype.element_ty)
+                )
                 panel_ptr = dl.consume_token(buffer_ptr, arrived) + slot * BM * K
                 rows = tl.minimum(shard_rows, M - source * shard_rows)
                 first_row = ((step - 1) * PANELS + panel) * BM
@@ -205,12 +224,13 @@ def ag_gemm_barrier_kernel(
             for task in range(tl.program_id(0), world * PANELS * cols, tl.num_programs(0)):
                 source = (rank + task // (PANELS * cols)) % world
                 panel = task // cols % PANELS
+                block_n = _column_of(task, cols)
                 slot = ((step - 1) % BUFFERS * world + source) * PANELS + panel
                 panel_ptr = buffer_ptr + slot * BM * K
                 rows = tl.minimum(shard_rows, M - source * shard_rows)
                 first_row = ((step - 1) * PANELS + panel) * BM
                 source_c_ptr = c_ptr + source * shard_rows * N
-                _multiply_panel(panel_ptr, b_ptr, source_c_ptr, first_row, rows, task % cols, N, K, BM, BN, BK)
+                _multiply_panel(panel_ptr, b_ptr, source_c_ptr, first_row, rows, block_n, N, K, BM, BN, BK)
         libshmem_device.barrier_all()
 
 
@@ -292,6 +312,7 @@ def create_context(
     sync: str = "fine",
     tiling: Tiling | None = None,
     programs: int | None = None,
+    signal_dtype: torch.dtype = torch.int64,
 ) -> AgGemmContext:
     """Allocate the workspace for `(m x k) @ (k x n)` with A sharded by rows (collective).
 
@@ -300,9 +321,12 @@ def create_context(
         tiling: by default what `default_tiling` picks.
         programs: programs of a launch; by default as many as there is work for, never more than cube cores. It has to
             be the same on all ranks in the barrier form.
+        signal_dtype: of the fine form's signals, int64 or int32.
     """
     if sync not in ("fine", "barrier"):
         raise UsageError(f"ag_gemm has no sync form {sync!r}; it has: fine, barrier")
+    if signal_dtype not in (torch.int64, torch.int32):
+        raise UsageError(f"ag_gemm signals with torch.int64 or torch.int32 words, got {signal_dtype}")
     nranks = runtime.nranks
     cut = tiling or default_tiling(m, n, k, nranks)
     columns = -(-n // cut.block_n)
@@ -315,15 +339,22 @@ def create_context(
     context = AgGemmContext(runtime, m, n, k, dtype, sync, cut, programs, buffer)
     context.allocations.append(buffer)
     if sync == "fine":
-        ready, context.ready = allocate_slots(slots, torch.int64, runtime.rank)
-        credit, context.credit = allocate_slots(slots * columns, torch.int64, runtime.rank)
+        ready, context.ready = allocate_slots(slots, signal_dtype, runtime.rank)
+        credit, context.credit = allocate_slots(slots * columns, signal_dtype, runtime.rank)
         context.allocations += [ready, credit]
     settle(runtime)
     return context
 
 
-def ag_gemm(context: AgGemmContext, a: torch.Tensor, b: torch.Tensor, *, fence: bool = True) -> torch.Tensor:
+def ag_gemm(
+    context: AgGemmContext, a: torch.Tensor, b: torch.Tensor, *, fence: bool = True, own_panels: bool = True
+) -> torch.Tensor:
     """Queue one AG+GEMM of this rank's shard `a` with its own `b`; may be called again on the same context at once.
+
+    Args:
+        fence: drain a panel before its signal leaves (fine form).
+        own_panels: each vector core pushes panels of its own (fine form); otherwise how they share the rows of each is
+            left to the compiler.
 
     Shape: a [rows of this rank's shard, K], b [K, N], result [M, N].
     Ordering: returns before the launch has run; the result is ready after a synchronise.
@@ -342,7 +373,8 @@ def ag_gemm(context: AgGemmContext, a: torch.Tensor, b: torch.Tensor, *, fence: 
     if context.next_round >= 2**31:
         raise UsageError("this ag_gemm context has used up its int32 round numbers: close it and make a new one")
     signals = (context.ready, context.credit)
-    ag_gemm_fine_kernel[grid](a, b, c, context.buffer, *signals, first_round, *sizes, **meta, FENCE=fence)
+    meta |= {"FENCE": fence, "OWN_PANELS": own_panels}
+    ag_gemm_fine_kernel[grid](a, b, c, context.buffer, *signals, first_round, *sizes, **meta)
     return c
 
 
