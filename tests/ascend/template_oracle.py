@@ -32,22 +32,45 @@ _DESCRIPTOR = re.compile(r"tdist::Memref<(.+), (\d+)>(?P<address> \*)?")
 
 @dataclass(frozen=True)
 class Parsed:
-    """What clang says (`warning: …`, `error: …`) and the functions with C linkage that have a body, by link name."""
+    """What clang says (`warning: …`, `error: …`) and the functions with C linkage that have a body, by symbol.
+
+    `calls` has what each of them calls beside `address`: the function, and for each argument the parameter (or
+    constant) that is in it.
+    """
 
     diagnostics: tuple[str, ...]
     functions: Mapping[str, Signature]
+    calls: Mapping[str, tuple[tuple[str, ...], ...]]
 
 
-def parse_template(replaced: Mapping[str, str] | None = None) -> Parsed:
-    """Parse `device_library.cpp`; `replaced` gives other texts for files of the template, by name."""
+def parse_template(replaced: Mapping[str, str] | None = None, suffix: str = "") -> Parsed:
+    """Parse `device_library.cpp` for a kind of core; `replaced` gives other texts for files of the template, by name.
+
+    Link names in the result are without the `suffix` that each must have.
+    """
     from clang import cindex
 
     unsaved = [(str(SOURCES / name), text) for name, text in (replaced or {}).items()]
-    arguments = [*_ARGUMENTS, f"-I{SOURCES}", f"-I{STUBS}"]
+    arguments = [*_ARGUMENTS, f"-I{SOURCES}", f"-I{STUBS}", f'-DTDIST_CORE_SUFFIX="{suffix}"']
     unit = cindex.Index.create().parse(str(SOURCES / "device_library.cpp"), arguments, unsaved)
     entries = [cursor for cursor in _functions(unit.cursor) if cursor.is_definition()]
-    signatures = [_signature(cursor) for cursor in entries if not cursor.mangled_name.startswith("_Z")]
-    return Parsed(tuple(str(d) for d in unit.diagnostics), {s.symbol: s for s in signatures})
+    functions = {_symbol(cursor, suffix): cursor for cursor in entries if not cursor.mangled_name.startswith("_Z")}
+    return Parsed(
+        tuple(str(d) for d in unit.diagnostics),
+        {symbol: _signature(symbol, cursor) for symbol, cursor in functions.items()},
+        {symbol: tuple(_calls(cursor)) for symbol, cursor in functions.items()},
+    )
+
+
+def _calls(function):
+    for cursor in function.walk_preorder():
+        if cursor.kind.name == "CALL_EXPR" and cursor.spelling not in ("", "address"):
+            yield cursor.spelling, *(_names(argument) for argument in cursor.get_arguments())
+
+
+def _names(expression) -> str:
+    references = (cursor for cursor in expression.walk_preorder() if cursor.kind.name == "DECL_REF_EXPR")
+    return " ".join(cursor.spelling for cursor in references if cursor.spelling != "address")
 
 
 def _functions(cursor):
@@ -59,7 +82,13 @@ def _functions(cursor):
             yield from _functions(child)
 
 
-def _signature(cursor) -> Signature:
+def _symbol(cursor, suffix: str) -> str:
+    name = cursor.mangled_name.removeprefix("\1")  # clang's mark of a name that was given
+    assert name.startswith(LINK_PREFIX) and name.endswith(suffix), name
+    return name.removeprefix(LINK_PREFIX).removesuffix(suffix)
+
+
+def _signature(symbol: str, cursor) -> Signature:
     """The function as the table would declare it. A result in memory is the first parameter, `result`."""
     parameters = [(argument.spelling, _type(argument.type)) for argument in cursor.get_arguments()]
     result = _type(cursor.result_type)
@@ -67,8 +96,6 @@ def _signature(cursor) -> Signature:
         assert result is None, cursor.spelling
         result = parameters.pop(0)[1]
     assert all(type_ is not None for _, type_ in parameters), cursor.spelling
-    symbol = cursor.mangled_name.removeprefix(LINK_PREFIX)
-    assert symbol != cursor.mangled_name, f"{cursor.mangled_name} has no {LINK_PREFIX}"
     return Signature(symbol, tuple((name, type_) for name, type_ in parameters if type_), result)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 
 from tdist.errors import EnvironmentUnfit, TdistError
+from tdist.platforms.ascend.symbols import link_name, signatures
 
 SOURCE = Path(__file__).with_name("device_library.cpp")
 _TIMEOUT_SECONDS = 600
@@ -33,6 +34,11 @@ class Variant:
     name: str
     unit: str
     mix: bool
+
+    @property
+    def suffix(self) -> str:
+        """What the vendor's compiler puts behind the names that this half of a mix kernel calls."""
+        return (".cube" if self.unit == "cube" else ".vector") if self.mix else ""
 
 
 VARIANTS = (
@@ -62,7 +68,7 @@ class Kit:
 def command(kit: Kit, variant: Variant, architecture: str, out: Path) -> list[str]:
     """The compiler call that makes `variant` for `architecture` in the directory `out`."""
     includes = [f"-I{path}" for path in kit.include_directories()]
-    mix = ["-cce-enable-mix"] if variant.mix else []
+    mix = ["-cce-enable-mix", f'-DTDIST_CORE_SUFFIX="{variant.suffix}"'] if variant.mix else []
     target = out / f"tdist_shmem.{variant.name}.{architecture}.bc"
     return [
         str(kit.compiler),
@@ -131,16 +137,37 @@ def main(
     variants = [variant for variant in VARIANTS if not names or variant.name in names]
     try:
         kit = _PLACEHOLDERS if dry_run else find_kit(bisheng, cann, shmem)
-        commands = [command(kit, v, arch, out) for arch in architectures or ARCHITECTURES for v in variants]
-        if not dry_run:
-            out.mkdir(parents=True, exist_ok=True)
-        for argv in commands:
-            click.echo(" ".join(argv) if dry_run else shlex.join(argv))
-            if not dry_run:
-                _run(argv)
+        for architecture in architectures or ARCHITECTURES:
+            for variant in variants:
+                argv = command(kit, variant, architecture, out)
+                click.echo(shlex.join(argv))
+                if not dry_run:
+                    _build(argv, variant)
     except TdistError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+
+
+def _build(argv: list[str], variant: Variant) -> None:
+    target = Path(argv[-1])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _run(argv)
+        missing = missing_names(target.read_bytes() if target.exists() else b"", variant)
+        if missing:
+            raise EnvironmentUnfit(
+                f"{target.name} has not {len(missing)} of the {len(signatures())} link names, `{missing[0]}` for one: "
+                "kernels could not be linked with it. TDIST_ENTRY in library.h makes the names."
+            )
+    except EnvironmentUnfit:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def missing_names(bitcode: bytes, variant: Variant) -> list[str]:
+    """Link names of the symbol table that `bitcode` has not; its table of names is a row of plain bytes."""
+    wanted = (link_name(symbol) + variant.suffix for symbol in signatures())
+    return [name for name in wanted if name.encode() not in bitcode]
 
 
 def _run(argv: list[str]) -> None:
@@ -149,7 +176,6 @@ def _run(argv: list[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentUnfit(f"{argv[0]} did not do its work: {error}") from None
     if done.returncode != 0:
-        Path(argv[-1]).unlink(missing_ok=True)
         raise EnvironmentUnfit(
             f"{argv[0]} ended with exit code {done.returncode} on the device library. This tdist has only been checked "
             f"against stub headers; library.h is the place where another release's names go.\n{done.stderr[-4000:]}"

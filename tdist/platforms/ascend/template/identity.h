@@ -24,22 +24,21 @@ TDIST_INLINE void remote(Memref<T, 1> *result, const Memref<T, 1> *local, int32_
 
 }  // namespace tdist
 
-TDIST_ENTRY(int32_t, aclshmem_my_pe)() { return aclshmem_my_pe(); }
+TDIST_ENTRY(int32_t, aclshmem_my_pe, ()) { return aclshmem_my_pe(); }
 
-TDIST_ENTRY(int32_t, aclshmem_n_pes)() { return aclshmem_n_pes(); }
+TDIST_ENTRY(int32_t, aclshmem_n_pes, ()) { return aclshmem_n_pes(); }
 
-TDIST_ENTRY(int32_t, aclshmem_team_my_pe)(int32_t team) { return aclshmem_team_my_pe(team); }
+TDIST_ENTRY(int32_t, aclshmem_team_my_pe, (int32_t team)) { return aclshmem_team_my_pe(team); }
 
-TDIST_ENTRY(int32_t, aclshmem_team_n_pes)(int32_t team) { return aclshmem_team_n_pes(team); }
+TDIST_ENTRY(int32_t, aclshmem_team_n_pes, (int32_t team)) { return aclshmem_team_n_pes(team); }
 
-TDIST_ENTRY(int32_t, aclshmem_team_translate_pe)(int32_t src_team, int32_t src_pe, int32_t dest_team) {
+TDIST_ENTRY(int32_t, aclshmem_team_translate_pe, (int32_t src_team, int32_t src_pe, int32_t dest_team)) {
   return aclshmem_team_translate_pe(src_team, src_pe, dest_team);
 }
 
-#define TDIST_PTR(symbol, name, T)                                                              \
-  TDIST_ENTRY(void, symbol)                                                                     \
-  (tdist::Memref<T, 1> * result, tdist::Memref<T, 1> * ptr, int32_t pe) {                       \
-    tdist::remote(result, ptr, pe);                                                             \
+#define TDIST_PTR(symbol, name, T)                                                                                    \
+  TDIST_ENTRY(void, symbol, (tdist::Memref<T, 1> *result, tdist::Memref<T, 1> *ptr, int32_t pe)) {                    \
+    tdist::remote(result, ptr, pe);                                                                                   \
   }
 
 #endif

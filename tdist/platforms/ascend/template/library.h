@@ -10,8 +10,18 @@
 
 #define TDIST_INLINE __attribute__((always_inline)) inline __aicore__
 
+// The half of a mix kernel that this is built for, ".cube" or ".vector": in such kernels the vendor's compiler puts it
+// behind every name that it calls, and its own library has it there too (meta_op.mix.*.bc of AscendNPU-IR).
+#ifndef TDIST_CORE_SUFFIX
+#define TDIST_CORE_SUFFIX ""
+#endif
+
 // An entry of the library: C linkage and the name that the vendor's compiler calls. MLIR puts `_mlir_ciface_` in front
 // of a function that takes or gives a memref, the compiler in front of all others: every link name has it.
-#define TDIST_ENTRY(result, symbol) extern "C" __attribute__((used)) __aicore__ result _mlir_ciface_##symbol
+// `parameters` are in parentheses.
+#define TDIST_ENTRY(result, symbol, parameters)                                                                       \
+  extern "C" __aicore__ result _mlir_ciface_##symbol parameters                                                       \
+      __asm__("_mlir_ciface_" #symbol TDIST_CORE_SUFFIX);                                                             \
+  extern "C" __attribute__((used)) __aicore__ result _mlir_ciface_##symbol parameters
 
 #endif

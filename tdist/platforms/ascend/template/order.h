@@ -16,16 +16,16 @@
 
 #include "library.h"
 
-TDIST_ENTRY(void, aclshmem_barrier)(int32_t team) { aclshmem_barrier(team); }
+TDIST_ENTRY(void, aclshmem_barrier, (int32_t team)) { aclshmem_barrier(team); }
 
-TDIST_ENTRY(void, aclshmem_barrier_all)() { aclshmem_barrier_all(); }
+TDIST_ENTRY(void, aclshmem_barrier_all, ()) { aclshmem_barrier_all(); }
 
-TDIST_ENTRY(void, aclshmemx_barrier_vec)(int32_t team) { aclshmemx_barrier_vec(team); }
+TDIST_ENTRY(void, aclshmemx_barrier_vec, (int32_t team)) { aclshmemx_barrier_vec(team); }
 
-TDIST_ENTRY(void, aclshmemx_barrier_all_vec)() { aclshmemx_barrier_all_vec(); }
+TDIST_ENTRY(void, aclshmemx_barrier_all_vec, ()) { aclshmemx_barrier_all_vec(); }
 
-TDIST_ENTRY(void, aclshmem_quiet)() { aclshmem_quiet(); }
+TDIST_ENTRY(void, aclshmem_quiet, ()) { aclshmem_quiet(); }
 
-TDIST_ENTRY(void, aclshmem_fence)() { aclshmem_fence(); }
+TDIST_ENTRY(void, aclshmem_fence, ()) { aclshmem_fence(); }
 
 #endif

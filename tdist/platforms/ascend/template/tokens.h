@@ -7,19 +7,17 @@
 
 #include "memref.h"
 
-#define TDIST_CONSUME(symbol, name, T)                                                          \
-  TDIST_ENTRY(T, symbol)                                                                        \
-  (T value, int32_t token) {                                                                    \
-    (void)token;                                                                                \
-    return value;                                                                               \
+#define TDIST_CONSUME(symbol, name, T)                                                                                \
+  TDIST_ENTRY(T, symbol, (T value, int32_t token)) {                                                                  \
+    (void)token;                                                                                                      \
+    return value;                                                                                                     \
   }
 
 // A pointer, a tensor of pointers or a block pointer: its descriptor, unchanged.
-#define TDIST_CONSUME_PTR(symbol, name, T, Rank)                                                \
-  TDIST_ENTRY(void, symbol)                                                                     \
-  (tdist::Memref<T, Rank> * result, tdist::Memref<T, Rank> * value, int32_t token) {            \
-    (void)token;                                                                                \
-    *result = *value;                                                                           \
+#define TDIST_CONSUME_PTR(symbol, name, T, Rank)                                                                      \
+  TDIST_ENTRY(void, symbol, (tdist::Memref<T, Rank> *result, tdist::Memref<T, Rank> *value, int32_t token)) {         \
+    (void)token;                                                                                                      \
+    *result = *value;                                                                                                 \
   }
 
 #endif
