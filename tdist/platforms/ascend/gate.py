@@ -1,0 +1,394 @@
+"""The vendor's compiler as a gate: kernels × targets × barrier-all settings, each to the last stage that can run here.
+
+Nothing is hidden: a kernel that is refused says at which stage and why, one that was not linked says so, and a check
+that did not run is named.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tdist.errors import KernelError, UsageError
+from tdist.findings import Finding, FindingLog
+from tdist.frontend.kernel_ir import KernelIR
+from tdist.platforms.ascend.lowering.steps import Steps
+
+DEFAULT_TARGET = "Ascend910B3"
+SETTINGS = {"false": (False,), "true": (True,), "both": (False, True)}
+"""What `--barrier-all-sync` names: values of the vendor's inject-barrier-all-sync."""
+_LOCATION = re.compile(r'^#loc = loc\("(.+)":(\d+):\d+\)', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class GateKernel:
+    """A kernel to compile.
+
+    Attributes:
+        options: launch options that came with it, by name; those that the vendor does not know change nothing.
+        label: what tells it from another of the same name, such as an element type and a protocol form.
+    """
+
+    ir: KernelIR
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def at(self) -> str:
+        """`file:line` of its definition; empty if its IR does not say."""
+        found = _LOCATION.search(self.ir.ttir)
+        return f"{found[1]}:{found[2]}" if found else ""
+
+    @property
+    def title(self) -> str:
+        """Name and label."""
+        return f"{self.ir.name} [{self.label}]" if self.label else self.ir.name
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a kernel did not get through: the stage, and a message that names file:line where that is known."""
+
+    stage: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a kernel needs of one memory of a core, and what that memory has."""
+
+    memory: str
+    bytes: int
+    capacity_bytes: int
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """One kernel, target and barrier-all setting.
+
+    Attributes:
+        form: how distributed calls passed the adapter; empty if it never came to that.
+        use: of UB, L1 and L0C.
+        counts: synchronisation operations of the final module, by name.
+        notes: the vendor's and ours, such as a retry without multi-buffering.
+        hivmc: path and digest of the last code generator; None if it is not installed.
+        unchecked: checks of the compiled code that did not run, and why.
+        seconds: by stage, of what was run; `cached` says that the vendor's compiler was not run again.
+        broken: a defect of ours that left a check without a verdict.
+    """
+
+    kernel: GateKernel
+    target: str
+    barrier_all: bool
+    refusal: Refusal | None = None
+    form: str = ""
+    use: tuple[Use, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    hivmc: str | None = None
+    findings: tuple[Finding, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    cached: bool = False
+    broken: str = ""
+
+    @property
+    def failing(self) -> list[Finding]:
+        """Findings that fail it. Hazards of Ascend do: this is what was compiled for Ascend."""
+        return [finding for finding in self.findings if finding.fails("ascend")]
+
+    @property
+    def verdict(self) -> str:
+        """One of refused, findings, undecided (a check of ours broke), clean."""
+        if self.refusal:
+            return "refused"
+        if self.failing:
+            return "findings"
+        return "undecided" if self.broken else "clean"
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """Everything that the gate found out. `tools` are the vendor's programs with versions."""
+
+    results: tuple[GateResult, ...]
+    tools: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether every kernel went through with every target and setting, and no check found an error."""
+        return all(result.verdict == "clean" for result in self.results)
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 a kernel is refused or has findings, 3 a check of ours broke and nothing else is wrong."""
+        verdicts = {result.verdict for result in self.results}
+        return 1 if verdicts & {"refused", "findings"} else 3 if "undecided" in verdicts else 0
+
+    @property
+    def failures(self) -> list[GateResult]:
+        """Results that are not clean."""
+        return [result for result in self.results if result.verdict != "clean"]
+
+
+Check = Callable[[Any, Any], Iterable[Finding] | None]
+"""Given what `prepare` made and the final module; None stands for nothing found."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages that the gate drives (seam 8); tests put others in their place.
+
+    `options(launch_options, barrier_all)` makes what `to_linalg` and `compile_linalg` take. `checks` is by name, and
+    each gets what `prepare` made and the final module.
+    """
+
+    prepare: Callable[[KernelIR], Any]
+    options: Callable[[Mapping[str, Any], bool], Any]
+    to_linalg: Callable[[Any, Any, Steps], Any]
+    compile_linalg: Callable[[Any, str, Any, Steps], Any]
+    read_final_module: Callable[[str], Any]
+    checks: Mapping[str, Check]
+    tools: Callable[[], Sequence[str]] = tuple
+
+
+def gate(
+    kernels: GateKernel | KernelIR | Sequence[GateKernel | KernelIR],
+    targets: str | Sequence[str] = DEFAULT_TARGET,
+    barrier_all: Sequence[bool] = SETTINGS["both"],
+    *,
+    keep_ir: Path | None = None,
+    stages: Stages | None = None,
+    observer: Callable[[GateResult], None] | None = None,
+) -> GateReport:
+    """Compile each kernel for each target and setting, and check what came out.
+
+    Args:
+        targets: chips, as the vendor names them.
+        barrier_all: settings of inject-barrier-all-sync.
+        keep_ir: gets a folder for each kernel, target and setting with the text of every stage.
+        observer: hears each result as soon as it is there.
+
+    Raises:
+        UsageError: no kernel, an unknown target, `keep_ir` cannot be written or has IR already.
+        EnvironmentUnfit: the vendor's tools are missing or cannot run here.
+
+    Example:
+        report = gate(ir, "Ascend910B3")
+        assert report.passed, report.failures()
+    """
+    begin = time.monotonic()
+    listed = [_as_kernel(kernel) for kernel in ([kernels] if isinstance(kernels, GateKernel | KernelIR) else kernels)]
+    chips = (targets,) if isinstance(targets, str) else tuple(targets)
+    chain = stages or real_stages()
+    _check_request(listed, chips, barrier_all)
+    folders = _Folders(keep_ir, listed, chips, barrier_all)
+    results: list[GateResult] = []
+    for kernel in listed:
+        for result in _gate_kernel(kernel, chips, barrier_all, chain, folders):
+            results.append(result)
+            if observer is not None:
+                observer(result)
+    return GateReport(tuple(results), tuple(chain.tools()), time.monotonic() - begin)
+
+
+def _as_kernel(kernel: GateKernel | KernelIR) -> GateKernel:
+    return kernel if isinstance(kernel, GateKernel) else GateKernel(kernel)
+
+
+def _check_request(kernels: Sequence[GateKernel], targets: Sequence[str], settings: Sequence[bool]) -> None:
+    for what, given in (("kernel", kernels), ("target", targets), ("barrier-all setting", settings)):
+        if not given:
+            raise UsageError(f"the gate needs at least one {what}")
+    check_targets(targets)
+
+
+def check_targets(targets: Sequence[str]) -> None:
+    """Refuse names of chips that the vendor's compiler is not known to take.
+
+    Raises: UsageError.
+    """
+    from tdist.platforms.ascend.targets import find_target
+
+    for name in targets:
+        find_target(name)
+
+
+def _gate_kernel(
+    kernel: GateKernel, targets: Sequence[str], settings: Sequence[bool], stages: Stages, folders: _Folders
+) -> Iterator[GateResult]:
+    """The stages that all targets and settings share, then each of them."""
+    with Steps() as front:
+        outcome = _front_half(kernel, settings[0], stages, front)
+        for target in targets:
+            for setting in settings:
+                blank = GateResult(kernel, target, setting, seconds=dict(front.seconds))
+                with Steps(folders.of(blank)) as steps:
+                    for stage, text in front.texts.items():
+                        steps.keep(stage, text)
+                    if isinstance(outcome, Refusal):
+                        yield replace(blank, refusal=outcome)
+                    else:
+                        yield _back_half(blank, *outcome, stages, steps)
+
+
+def _front_half(kernel: GateKernel, setting: bool, stages: Stages, steps: Steps) -> tuple[Any, Any] | Refusal:
+    """What no target and no setting changes: TTIR with the library's calls, then Linalg."""
+    steps.keep("ttir", kernel.ir.ttir)
+    stage = "lowering"
+    try:
+        with steps.timed(stage):
+            prepared = stages.prepare(kernel.ir)
+        stage = "adapter"
+        return prepared, stages.to_linalg(prepared, stages.options(kernel.options, setting), steps)
+    except KernelError as error:
+        return Refusal(stage, str(error))
+
+
+def _back_half(blank: GateResult, prepared: Any, linalg: Any, stages: Stages, steps: Steps) -> GateResult:
+    options = stages.options(blank.kernel.options, blank.barrier_all)
+    result = replace(blank, form=linalg.form, notes=tuple(linalg.notes))
+    try:
+        compiled = stages.compile_linalg(linalg, blank.target, options, steps)
+    except KernelError as error:
+        refused = Refusal("bishengir-compile", str(error))
+        return replace(result, refusal=refused, seconds=_total(blank, steps))
+    result = replace(
+        result,
+        notes=(*result.notes, *compiled.notes),
+        use=_uses(compiled.memory),
+        hivmc=_named(compiled.hivmc),
+        cached=bool(getattr(compiled, "cached", False)),
+    )
+    with steps.timed("checks"):
+        result = _checked(result, prepared, compiled.final_text, stages)
+    return replace(result, seconds=_total(blank, steps))
+
+
+def _total(blank: GateResult, steps: Steps) -> dict[str, float]:
+    return {**blank.seconds, **steps.seconds}
+
+
+def _checked(result: GateResult, prepared: Any, final_text: str, stages: Stages) -> GateResult:
+    """The checks of the compiled code. One that breaks leaves the others their say."""
+    try:
+        final = stages.read_final_module(final_text)
+    except Exception as error:  # whatever it is, it says nothing about the kernel
+        return replace(result, broken=_defect("reading the final module", error), unchecked=tuple(stages.checks))
+    result = replace(result, counts=dict(final.counts))
+    log, broken, unchecked = FindingLog(), "", []
+    for name, check in stages.checks.items():
+        try:
+            for finding in check(prepared, final) or ():
+                log.add(finding)
+        except Exception as error:
+            broken = broken or _defect(f"the check of {name}", error)
+            unchecked.append(name)
+    return replace(result, findings=tuple(log), broken=broken, unchecked=tuple(unchecked))
+
+
+def _defect(what: str, error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(place.filename).name}:{place.lineno}"
+    return f"{what} broke ({type(error).__name__}: {error}; {where}): please report it with the kernel"
+
+
+class _Folders:
+    """Where each result's stages are kept: made before anything runs, so that a run is not lost to a full disk's name.
+
+    Args:
+        root: the user's directory; None keeps nothing.
+    """
+
+    def __init__(
+        self, root: Path | None, kernels: Sequence[GateKernel], targets: Sequence[str], settings: Sequence[bool]
+    ):
+        self._folders: dict[tuple[int, str, bool], Path] = {}
+        if root is None:
+            return
+        names = _distinct([_file_name(kernel.title) for kernel in kernels])
+        for kernel, name in zip(kernels, names, strict=True):
+            for target in targets:
+                for setting in settings:
+                    folder = root / name / target / f"barrier-all-{str(setting).lower()}"
+                    self._folders[id(kernel), target, setting] = folder
+        for folder in self._folders.values():
+            _check_empty(folder)
+        for folder in self._folders.values():
+            _make_writable(folder)
+
+    def of(self, result: GateResult) -> Path | None:
+        """The folder of this kernel, target and setting."""
+        return self._folders.get((id(result.kernel), result.target, result.barrier_all))
+
+
+def _file_name(title: str) -> str:
+    return re.sub(r"[^\w.]+", "-", title).strip("-.") or "kernel"
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The same names, the second and further of equal ones numbered."""
+    seen: dict[str, int] = {}
+    distinct = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        distinct.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return distinct
+
+
+def _check_empty(folder: Path) -> None:
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise UsageError(f"{folder} has files already, which would be lost: give --keep-ir another directory")
+    except OSError as error:
+        raise UsageError(f"cannot keep IR in {folder}: {error.strerror}") from None
+
+
+def _make_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot keep IR in {folder}: {error.strerror}") from None
+
+
+def real_stages() -> Stages:
+    """The stages themselves."""
+    from tdist.platforms.ascend.compiled.final_module import read_final_module
+    from tdist.platforms.ascend.lowering.adapter import to_linalg
+    from tdist.platforms.ascend.lowering.bishengir import compile_linalg
+    from tdist.platforms.ascend.lowering.prepare import prepare
+    from tdist.platforms.ascend.multiplicity import check_multiplicity
+    from tdist.platforms.ascend.options import CompileOptions
+    from tdist.platforms.ascend.ordering import check_ordering
+
+    def options(launch: Mapping[str, Any], barrier_all: bool) -> CompileOptions:
+        return CompileOptions.of_launch({**launch, "inject_barrier_all": barrier_all})
+
+    checks: dict[str, Check] = {
+        "order": lambda prepared, final: check_ordering(final),
+        "effects": check_multiplicity,
+    }
+    return Stages(prepare, options, to_linalg, compile_linalg, read_final_module, checks, _tools)
+
+
+def _tools() -> list[str]:
+    from tdist.platforms.ascend.vendor import find
+
+    return [str(tool) for tool in (find.triton_adapter_opt(), find.bishengir_compile(), find.bishengir_opt())]
+
+
+def _uses(memory: Any) -> tuple[Use, ...]:
+    return ()
+
+
+def _named(hivmc: Any) -> str | None:
+    return None if hivmc is None else str(hivmc)
