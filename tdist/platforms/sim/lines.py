@@ -9,7 +9,7 @@ Source: docs/ordering-model.md, "Signals"; the ACLSHMEM device headers (64-byte 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from tdist.platforms.sim.clocks import AgentClocks
 from tdist.platforms.sim.detector import entries
 from tdist.platforms.sim.memory import LINE_BYTES, AddressSpace, Allocation
 from tdist.platforms.sim.race_report import tensor_name
+from tdist.platforms.sim.regions import box_of, overlap
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.detector import Detector
@@ -26,21 +27,37 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class GuardedSpan:
-    """Bytes `[lo, hi)` of `al` that lie in the line of `word`; `near` are the detector's records there."""
+    """Bytes `[lo, hi)` of `al` that lie in the line of `word`, which reaches into other memory too."""
 
     al: Allocation
     lo: int
     hi: int
     word: Word
-    generation: Any = None
-    near: list[Any] = field(default_factory=list)
 
-    def hit_by(self, off: int, rows: int, stride: int, width: int) -> bool:
-        """Whether a box touches the line but not the word itself (that would be a race)."""
-        word_lo = self.word.address - self.al.lo
-        return _meets(off, rows, stride, width, self.lo, self.hi) and not _meets(
-            off, rows, stride, width, word_lo, word_lo + self.word.width
-        )
+    def words(self) -> Iterable[Word]:
+        """Whose write-back may touch the span."""
+        return (self.word,)
+
+    def span_of(self, word: Word) -> tuple[int, int]:
+        """Bytes of `al` that the write-back of `word` touches."""
+        return self.lo, self.hi
+
+
+@dataclass(slots=True, eq=False)
+class OwnLines:
+    """The lines of `al` that lie in it as a whole and in which signals land; the signalled words, by offset."""
+
+    al: Allocation
+    signalled: dict[int, Word] = field(default_factory=dict)
+
+    def words(self) -> Iterable[Word]:
+        """Whose write-back may touch the allocation."""
+        return self.signalled.values()
+
+    def span_of(self, word: Word) -> tuple[int, int]:
+        """Bytes of `al` that the write-back of `word` touches."""
+        start = word.address // LINE_BYTES * LINE_BYTES - self.al.lo
+        return start, start + LINE_BYTES
 
 
 def _meets(off: int, rows: int, stride: int, width: int, lo: int, hi: int) -> bool:
@@ -67,42 +84,57 @@ class LineGuard:
         self.detector = detector
         self.memory = memory
         self._watched: dict[int, list[Word]] = {}
+        self._near: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
 
     def signalled(self, clocks: AgentClocks, word: Word, record: Record) -> None:
         """A SET of `word`: check the plain writes before it, and watch its line from now on."""
-        if word.guards is None:
-            word.guards = self._watch(word)
-        entry, current = clocks.entry, self.detector.generation
-        for span in word.guards:
-            for plain in span.near if current(span.al) == span.generation else self._look(span):
-                if plain.ww is not None and plain.we != entry and not _knows(clocks, plain.we // 2, plain.wc):
-                    self._report(word, record, plain.ww, plain.ws, span, first_plain=True)
-                if plain.aw is not None:
-                    self._after_atomics(clocks, word, record, plain, span)
+        parts = word.guards
+        if parts is None:
+            parts = word.guards = self._watch(word)
+        entry, few_plain = clocks.entry, self.detector.few_plain
+        for part in parts:
+            few = few_plain(part.al)
+            for plain in self._look(part, word) if few is None else few:
+                late = plain.ww is not None and plain.we != entry and not _knows(clocks, plain.we // 2, plain.wc)
+                if not (late or plain.aw is not None) or not (few is None or _beside(plain, part, word)):
+                    continue
+                if late:
+                    self._report(word, record, plain.ww, plain.ws, part.al, first_plain=True)
+                self._after_atomics(clocks, word, record, plain, part.al)
 
-    def _after_atomics(self, clocks: AgentClocks, word: Word, record: Record, tile: Any, span: GuardedSpan) -> None:
+    def _after_atomics(self, clocks: AgentClocks, word: Word, record: Record, tile: Any, al: Allocation) -> None:
         """Atomics on a tile have one stamp a writer."""
         for entry, stamp, site, who, _ in entries(tile.aw):
             if entry != clocks.entry and not _knows(clocks, entry // 2, stamp):
-                self._report(word, record, who, site, span, first_plain=True)
+                self._report(word, record, who, site, al, first_plain=True)
 
     def written(
         self, clocks: AgentClocks, who: Any, al: Allocation, off: int, rows: int, stride: int, width: int, site: Any
     ) -> None:
         """A plain write of a box to an allocation with watched lines."""
-        for span in al.guards:
-            if not span.hit_by(off, rows, stride, width):
-                continue
-            for record in span.word.sets.values():
-                if record.slot != clocks.slot and not _knows(clocks, record.slot, record.stamp):
-                    self._report(span.word, record, who, site, span, first_plain=False)
+        for part in al.guards:
+            for word in part.words():
+                for record in word.sets.values():
+                    unordered = record.slot != clocks.slot and not _knows(clocks, record.slot, record.stamp)
+                    if unordered and _hits(part, word, off, rows, stride, width):
+                        self._report(word, record, who, site, al, first_plain=False)
 
-    def _watch(self, word: Word) -> list[GuardedSpan]:
-        start = word.address // LINE_BYTES * LINE_BYTES
+    def _watch(self, word: Word) -> Sequence[OwnLines | GuardedSpan]:
+        start, own = word.address // LINE_BYTES * LINE_BYTES, word.al
+        end = start + LINE_BYTES
+        if own.lo <= start and end <= own.hi:  # nobody else has a part of the line
+            return self._own_lines(word)
         self._watched.setdefault(start, []).append(word)
-        end, own = start + LINE_BYTES, word.al
-        inside = own.lo <= start and end <= own.hi  # then nobody else has a part of the line
-        return [self._span(word, al, start) for al in ((own,) if inside else self.memory.between(start, end))]
+        return [self._span(word, al, start) for al in self.memory.between(start, end)]
+
+    def _own_lines(self, word: Word) -> tuple[OwnLines]:
+        guards = word.al.guards
+        if not guards or not isinstance(guards[0], OwnLines):
+            guards.insert(0, OwnLines(word.al))
+        own = guards[0]
+        assert isinstance(own, OwnLines)
+        own.signalled[word.off] = word
+        return (own,)
 
     def _span(self, word: Word, al: Allocation, start: int) -> GuardedSpan:
         span = GuardedSpan(al, max(start, al.lo) - al.lo, min(start + LINE_BYTES, al.hi) - al.lo, word)
@@ -114,40 +146,44 @@ class LineGuard:
         for start in {al.lo // LINE_BYTES * LINE_BYTES, (al.hi - 1) // LINE_BYTES * LINE_BYTES}:
             for word in self._watched.get(start, ()):
                 if word.guards is not None:
-                    word.guards.append(self._span(word, al, start))
+                    word.guards = [*word.guards, self._span(word, al, start)]
 
     def gone(self, al: Allocation) -> None:
         """An allocation was freed: words that live on watch it no longer."""
-        for span in al.guards:
-            if span.word.guards is not None:
-                span.word.guards.remove(span)
+        for part in al.guards:
+            for word in part.words():
+                if word.guards is not None:
+                    word.guards = [other for other in word.guards if other is not part]
+                self._near.pop((al.lo, word.address), None)
         al.guards.clear()
 
     def forget(self, word: Word) -> None:
         """A word is no more: its line is not watched for its sake."""
-        if word.guards is None:
-            return
-        for span in word.guards:
-            span.al.guards.remove(span)
-        word.guards = None
+        parts, word.guards = word.guards, None
+        for part in parts or ():
+            if isinstance(part, OwnLines):
+                part.signalled.pop(word.off, None)
+            else:
+                part.al.guards.remove(part)
+            self._near.pop((part.al.lo, word.address), None)
         start = word.address // LINE_BYTES * LINE_BYTES
-        self._watched[start].remove(word)
-        if not self._watched[start]:
-            del self._watched[start]
+        if word in self._watched.get(start, ()):
+            self._watched[start].remove(word)
+            if not self._watched[start]:
+                del self._watched[start]
 
-    def _look(self, span: GuardedSpan) -> list[Any]:
-        """The detector's records of plain accesses in the line, but for those that touch the word (those are races)."""
-        span.generation = self.detector.generation(span.al)
-        records = self.detector.plain_records(span.al, span.lo, span.hi)
-        if records:
-            word_lo, word_hi = span.word.address, span.word.address + span.word.width
-            records = [r for r in records if not _shape_meets(r.shape, word_lo, word_hi)]
-        span.near = records
-        return records
+    def _look(self, part: OwnLines | GuardedSpan, word: Word) -> list[Any]:
+        """The detector's records of plain accesses beside the word in its line, which it keeps in an index."""
+        generation, key = self.detector.generation(part.al), (part.al.lo, word.address)
+        found = self._near.get(key)
+        if found is None or found[0] != generation:
+            records = self.detector.plain_records(part.al, *part.span_of(word))
+            found = self._near[key] = generation, [r for r in records if _beside(r, part, word)]
+        return found[1]
 
-    def _report(self, word: Word, record: Record, who: Any, site: Any, span: GuardedSpan, first_plain: bool) -> None:
+    def _report(self, word: Word, record: Record, who: Any, site: Any, al: Allocation, first_plain: bool) -> None:
         signal = _party(record.who, record.site, word.title, f"element {word.index} (byte {word.off})")
-        plain = _party(who, site, tensor_name(span.al, getattr(site, "arg", None)), "other bytes of its 64-byte line")
+        plain = _party(who, site, tensor_name(al, getattr(site, "arg", None)), "other bytes of its 64-byte line")
         self.report(
             make(
                 "line-sharing",
@@ -166,11 +202,19 @@ def _knows(clocks: AgentClocks, slot: int, stamp: int) -> bool:
     return 2 * slot < len(known) and known[2 * slot] >= stamp
 
 
-def _shape_meets(shape: Any, lo: int, hi: int) -> bool:
-    """Whether a record's bytes (a box, or sorted runs) touch `[lo, hi)`."""
-    if hasattr(shape, "rows"):
-        return _meets(shape.lo, shape.rows, shape.stride, shape.width, lo, hi)
-    return bool(((shape.starts < hi) & (shape.ends > lo)).any())
+def _hits(part: OwnLines | GuardedSpan, word: Word, off: int, rows: int, stride: int, width: int) -> bool:
+    """Whether a box of the part's allocation touches the line but not the word itself (that would be a race)."""
+    lo, hi = part.span_of(word)
+    at = word.address - part.al.lo
+    return _meets(off, rows, stride, width, lo, hi) and not _meets(off, rows, stride, width, at, at + word.width)
+
+
+def _beside(plain: Any, part: OwnLines | GuardedSpan, word: Word) -> bool:
+    """The same of a record's bytes."""
+    lo, hi = part.span_of(word)
+    line, own = box_of(part.al.lo + lo, 1, 0, hi - lo), box_of(word.address, 1, 0, word.width)
+    assert line is not None and own is not None
+    return overlap(plain.shape, line) and not overlap(plain.shape, own)
 
 
 def _party(who: Any, site: Any, tensor: str, where: str) -> Party:

@@ -22,7 +22,7 @@ import torch
 from tdist.errors import UsageError
 
 if TYPE_CHECKING:
-    from tdist.platforms.sim.lines import GuardedSpan
+    from tdist.platforms.sim.lines import GuardedSpan, OwnLines
     from tdist.platforms.sim.words import Word
 
 ROUNDING_BYTES: Final = 16
@@ -85,7 +85,7 @@ class Allocation:
         self.freed_at = ""
         self.peers: tuple[Allocation, ...] = ()
         self.sync: dict[int, Word] = {}
-        self.guards: list[GuardedSpan] = []
+        self.guards: list[OwnLines | GuardedSpan] = []
         self.slack: torch.Tensor | None = None
         self._bytes = storage
         self._views: dict[torch.dtype, torch.Tensor] = {}

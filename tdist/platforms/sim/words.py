@@ -13,7 +13,7 @@ Source: docs/ordering-model.md, "Signals" and "Triton's own atomics"; the ACLSHM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tdist.findings import Finding
     from tdist.platforms.sim.agents import Agent
     from tdist.platforms.sim.codegen.site import Site
-    from tdist.platforms.sim.lines import GuardedSpan, LineGuard
+    from tdist.platforms.sim.lines import GuardedSpan, LineGuard, OwnLines
     from tdist.platforms.sim.race_report import Who
 
 ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
@@ -117,7 +117,7 @@ class Word:
         self.fresh: list[Record] | None = None
         self.title = al.label if title is None else title
         self.line: dict[int, Word] = {}
-        self.guards: list[GuardedSpan] | None = None
+        self.guards: Sequence[OwnLines | GuardedSpan] | None = None
 
     @property
     def in_use(self) -> bool:
