@@ -15,7 +15,7 @@ Source: FastTrack (Flanagan and Freund, PLDI 2009) on regions; docs/ordering-mod
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -26,24 +26,24 @@ from tdist.findings.model import Finding
 from tdist.platforms.sim import race_report
 from tdist.platforms.sim.clocks import AgentClocks, Clock, floor_of
 from tdist.platforms.sim.race_report import Access, Conflict, ReaderFacts, Who
-from tdist.platforms.sim.regions import Box, RegionIndex, Runs, Shape, box_of, runs_of
+from tdist.platforms.sim.records import (
+    AllocationLike,
+    GatherRecord,
+    Record,
+    Shadow,
+    WordRecord,
+    count_overlaps,
+    hidden,
+    noted,
+    same_words,
+    size_bytes_of,
+    unordered,
+    with_other,
+)
+from tdist.platforms.sim.regions import Runs, Shape, box_of, runs_of
 
 _PRUNE_FROM_RECORDS: Final = 4096
-_FEW_PLAIN: Final = 8
-"""So many plain records are asked one by one for each new word."""
-_UNLINKED: Final[Any] = (None,)
-"""In the place of a plain record's words, while its shadow has loose ones: whoever wants them links them first."""
-
 R = TypeVar("R", bound="Record")
-
-
-class AllocationLike(Protocol):
-    """What the detector needs of an allocation: `[lo, hi)` are simulated addresses, unique among live ones."""
-
-    rank: int
-    lo: int
-    hi: int
-    name: str | None
 
 
 class Actor(Protocol):
@@ -51,200 +51,6 @@ class Actor(Protocol):
 
     clocks: AgentClocks
     who: Who
-
-
-class Shadow:
-    """All records of one allocation.
-
-    `few` are the plain records while there are few, else None. `loose` are words that were not compared with them: all
-    of one width and alignment, so that they do not overlap each other. Their `ov` is `few`. Signals are written and
-    polled again and again and hardly ever stored to, so most are never compared.
-    """
-
-    __slots__ = ("allocation", "few", "index", "keys", "loose", "plain", "records", "tiles", "words")
-
-    def __init__(self, allocation: AllocationLike) -> None:
-        self.allocation = allocation
-        self.index = RegionIndex(allocation.lo)
-        self.words = RegionIndex(allocation.lo)
-        self.records: list[Record] = []
-        self.keys: list[tuple] = []  # other spellings of records
-        self.plain = self.tiles = 0  # records of accesses that are no signals; those of them that are atomics on tiles
-        self.few: list[Record] | None = []
-        self.loose: list[Record] = []
-
-    def note_plain(self, record: Record) -> None:
-        """One more record of accesses that are no signals."""
-        self.plain += 1
-        if self.few is None:
-            return
-        if self.plain > _FEW_PLAIN:
-            self.few = None
-        else:
-            self.few.append(record)
-
-    def keep_loose(self, record: WordRecord) -> bool:
-        """Store a word without comparing it, if that is possible."""
-        few, loose = self.few, self.loose
-        if few is None or len(self.records) != self.plain + len(loose):
-            return False
-        if loose:
-            first = loose[0]
-            if first.word != record.word or (first.key[0] - record.key[0]) % record.word:
-                return False
-        elif self.tiles:
-            return False
-        else:
-            for plain in few:
-                plain.ow = _UNLINKED
-        record.ov = few
-        loose.append(record)
-        self.records.append(record)
-        return True
-
-    def has_words(self) -> bool:
-        """Whether there are records of words."""
-        return len(self.records) > self.plain - self.tiles
-
-    def size_bytes(self) -> int:
-        """Estimate of what it holds beside the records."""
-        lists = sys.getsizeof(self.records) + sys.getsizeof(self.keys) + sum(map(sys.getsizeof, self.keys))
-        return lists + self.index.size_bytes() + self.words.size_bytes()
-
-
-Reader = tuple[int, int, Any, Who]
-"""Entry, stamp, site and agent of a read."""
-Writer = tuple[int, int, Any, Who, bool]
-"""The same of a word or atomic write, and whether the scalar pipe makes it in order."""
-
-
-class Record:
-    """What is known of the plain accesses to one byte set.
-
-    `we, wc, ws, ww`: entry, stamp, site and agent of the last plain write (stamp 0: none).
-    `prev`: the last write by another agent than `we`; only a cached load of the last writer itself needs it.
-    `rd`: the last read of each agent; `aw`: the last word or atomic write of each. One of them stands by itself, more
-    in a dict by entry: see `entries`.
-    `ov` and `ow`: overlapping plain records, and overlapping word records that are not the same words.
-    """
-
-    __slots__ = ("_shape", "key", "ov", "ow", "prev", "rd", "shadow", "wc", "we", "ws", "ww")
-
-    word = 0
-    tile = False
-    quiet = False
-    aw: Writer | dict[int, Writer] | None = None
-
-    def __init__(self, shadow: Shadow, key: tuple, shape: Shape | None) -> None:
-        self.shadow = shadow
-        self.key = key
-        self._shape: Shape | None = shape
-        self.we = self.wc = 0
-        self.ws: Any
-        self.ww: Who | None
-        self.prev: Access | None
-        self.rd: Reader | dict[int, Reader] | None
-        self.ov: Sequence[Record]
-        self.ow: Sequence[Record]
-        self.ws = self.ww = self.prev = self.rd = None
-        self.ov = self.ow = ()
-
-    @property
-    def shape(self) -> Shape:
-        """The byte set."""
-        if self._shape is None:
-            self._shape = box_of(self.key[0], 1, 0, self.word) if self.word else Box.of_key(self.key)
-        assert self._shape is not None
-        return self._shape
-
-    def compact(self) -> None:
-        """Of a box that hardly anybody will ask for: its key says all."""
-        self._shape = None
-
-    def last_write(self) -> Access | None:
-        """The last plain write."""
-        if self.ww is None:
-            return None
-        return Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
-
-    def writes(self) -> Iterator[Access]:
-        """Remembered writes, plain and word."""
-        if self.ww is not None:
-            yield Access(self.we, self.wc, self.ws, self.ww, True, self.shape)
-        for entry, stamp, site, who, in_order in entries(self.aw):
-            yield Access(entry, stamp, site, who, True, self.shape, self.word, in_order)
-
-    def reads(self) -> Iterator[Access]:
-        """Remembered reads."""
-        for entry, stamp, site, who in entries(self.rd):
-            yield Access(entry, stamp, site, who, False, self.shape, self.word)
-
-    def settled(self, floor: memoryview) -> bool:
-        """Whether everyone alive knows all accesses: no later one can race with them."""
-        if self.ww is not None and not _known(floor, self.we, self.wc):
-            return False
-        if self.prev is not None and not _known(floor, self.prev.entry, self.prev.stamp):
-            return False
-        tables = [table for table in (self.rd, self.aw) if table is not None]
-        return all(_known(floor, at[0], at[1]) for table in tables for at in entries(table))
-
-
-class WordRecord(Record):
-    """Of words `word` bytes wide; `tile`: of atomics on a tile, which are no signals and need a shape."""
-
-    __slots__ = ("aw", "tile", "word")
-
-    def __init__(self, shadow: Shadow, key: tuple, shape: Shape | None, word: int, tile: bool) -> None:
-        super().__init__(shadow, key, shape)
-        self.word = word
-        self.tile = tile
-        self.aw = None
-
-
-class GatherRecord(Record):
-    """Of a gather; `quiet` as long as it was never written: such records are not linked with each other."""
-
-    __slots__ = ("quiet",)
-
-    def __init__(self, shadow: Shadow, key: tuple, shape: Shape) -> None:
-        super().__init__(shadow, key, shape)
-        self.quiet = True
-
-
-def entries(table: tuple | dict[int, Any] | None) -> Collection[tuple]:
-    """The reads or writes in a `Record`'s table."""
-    if table is None:
-        return ()
-    return (table,) if isinstance(table, tuple) else table.values()
-
-
-def noted(table: Any, access: tuple) -> Any:
-    """A table with `access` in it, in the place of its agent's last one."""
-    if table is None:
-        return access
-    if type(table) is tuple:
-        return access if table[0] == access[0] else {table[0]: table, access[0]: access}
-    table[access[0]] = access
-    return table
-
-
-def _unordered(readers: Any, entry: int, m: memoryview) -> bool:
-    """Whether a read by another agent than `entry` is not known to `m`; may raise IndexError."""
-    if type(readers) is tuple:
-        e = readers[0]
-        return e != entry and (readers[1] > m[e] or readers[1] > m[e + 1])
-    return any(e != entry and (reader[1] > m[e] or reader[1] > m[e + 1]) for e, reader in readers.items())
-
-
-def _known(floor: memoryview, entry: int, stamp: int) -> bool:
-    return entry + 1 < len(floor) and stamp <= floor[entry] and stamp <= floor[entry + 1]
-
-
-def _same_words(a: Record, b: Record) -> bool:
-    """Two word records of one width whose lanes coincide: their accesses never race with each other."""
-    if not a.word or a.word != b.word:
-        return False
-    return (a.shape.lo - b.shape.lo) % a.word == 0
 
 
 @dataclass(frozen=True)
@@ -331,13 +137,13 @@ class Detector:
                 if e != entry:
                     suspect = r.wc > m[e] or r.wc > f[e + 1]
                 else:
-                    suspect = (cached and r.prev is not None) or (r.wc > ac.last_drain and _hidden(r.ws, site))
+                    suspect = (cached and r.prev is not None) or (r.wc > ac.last_drain and hidden(r.ws, site))
                 for o in r.ov:
                     e = o.we
                     if e != entry:
                         if o.wc > m[e] or o.wc > f[e + 1]:
                             suspect = True
-                    elif (cached and o.prev is not None) or (o.wc > ac.last_drain and _hidden(o.ws, site)):
+                    elif (cached and o.prev is not None) or (o.wc > ac.last_drain and hidden(o.ws, site)):
                         suspect = True
                 if suspect or r.ow:
                     check(r, False, ac, known, ac.F if cached else known, who, site)
@@ -367,13 +173,13 @@ class Detector:
             try:
                 e = r.we
                 suspect = e != entry and (r.wc > m[e] or r.wc > m[e + 1])
-                if r.rd is not None and _unordered(r.rd, entry, m):
+                if r.rd is not None and unordered(r.rd, entry, m):
                     suspect = True
                 for o in r.ov:
                     e = o.we
                     if e != entry and (o.wc > m[e] or o.wc > m[e + 1]):
                         suspect = True
-                    if o.rd is not None and _unordered(o.rd, entry, m):
+                    if o.rd is not None and unordered(o.rd, entry, m):
                         suspect = True
                 if suspect or r.ow:
                     check(r, True, ac, known, known, who, site)
@@ -557,13 +363,13 @@ class Detector:
 
     def _join(self, record: Record, found: list[Record]) -> None:
         for other in found:
-            if _same_words(record, other):
+            if same_words(record, other):
                 continue
             for one, two in ((record, other), (other, record)):
                 if two.word:
-                    one.ow = _with(one.ow, two)
+                    one.ow = with_other(one.ow, two)
                 else:
-                    one.ov = _with(one.ov, two)
+                    one.ov = with_other(one.ov, two)
 
     def generation(self, al: AllocationLike) -> tuple[int, int]:
         """Changes when `plain_records` of `al` may give other records."""
@@ -670,7 +476,7 @@ class Detector:
         """Own store, then own load: not ordered under `ascend` if the compiler cannot see that they alias."""
         if writes or not other.writes or other.stamp <= ac.last_drain:
             return
-        if _hidden(other.site, site):
+        if hidden(other.site, site):
             mine = Access(ac.entry, ac.counter, site, who, False, r.shape)
             self._report(Conflict(other, mine, False, ac, ac.R, ac.R, r.shadow.allocation))
 
@@ -692,10 +498,10 @@ class Detector:
         return DetectorStats(
             records=len(records),
             allocations=len(self._shadows),
-            overlaps=sum(map(_count_overlaps, records)),
+            overlaps=sum(map(count_overlaps, records)),
             irregular=sum(isinstance(record._shape, Runs) for record in records),
             races_met=self._races_met,
-            shadow_bytes=sum(map(_size_bytes, records))
+            shadow_bytes=sum(map(size_bytes_of, records))
             + sum(shadow.size_bytes() for shadow in self._shadows.values())
             + sys.getsizeof(self._records),
         )
@@ -710,56 +516,13 @@ def _suspect_word(r: Record, writes: bool, ac: AgentClocks, m: Any, site: Any) -
             if e != entry:
                 if o.wc > m[e] or o.wc > m[e + 1]:
                     return True
-            elif not writes and o.wc > ac.last_drain and _hidden(o.ws, site):
+            elif not writes and o.wc > ac.last_drain and hidden(o.ws, site):
                 return True
-            if writes and o.rd is not None and _unordered(o.rd, entry, m):
+            if writes and o.rd is not None and unordered(o.rd, entry, m):
                 return True
     except IndexError:
         return True
     return False
-
-
-def _hidden(a: Any, b: Any) -> bool:
-    """Whether the compiler cannot see that two source operations mean the same bytes: their pointers were translated,
-    and not by the same operation."""
-    first, second = getattr(a, "hidden", ""), getattr(b, "hidden", "")
-    return first != second or first == "?"
-
-
-def _with(others: Sequence[Record], other: Record) -> list[Record]:
-    """`others`, to be changed in place, and one more; there is one empty tuple for all that have none."""
-    if not isinstance(others, list):
-        return [other]
-    others.append(other)
-    return others
-
-
-def _linked(record: Record) -> Iterator[Sequence[Record]]:
-    """The lists of overlapping records that are the record's own."""
-    if record.ov is not record.shadow.few:
-        yield record.ov
-    if record.ow is not _UNLINKED:
-        yield record.ow
-
-
-def _count_overlaps(record: Record) -> int:
-    return sum(map(len, _linked(record)))
-
-
-_INT_BYTES: Final = 32
-
-
-def _size_bytes(record: Record) -> int:
-    """A record, its shape and key with an address of their own, and its tables; stamps, sites and agents are shared."""
-    shape = record._shape
-    size = sys.getsizeof(record) + sys.getsizeof(record.key) + _INT_BYTES
-    size += 0 if shape is None else sys.getsizeof(shape)
-    size += sum(sys.getsizeof(others) for others in _linked(record) if others)
-    if isinstance(shape, Runs):
-        size += shape.starts.nbytes + shape.ends.nbytes
-    for table in (record.rd, record.aw):
-        size += sum(map(sys.getsizeof, entries(table))) + (sys.getsizeof(table) if type(table) is dict else 0)
-    return size
 
 
 __all__ = ["Actor", "AllocationLike", "Detector", "DetectorStats", "Record", "Who"]

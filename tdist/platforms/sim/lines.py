@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tdist.findings import Finding, Party, Severity, make
 from tdist.platforms.sim.clocks import AgentClocks
-from tdist.platforms.sim.detector import entries
 from tdist.platforms.sim.memory import LINE_BYTES, AddressSpace, Allocation
 from tdist.platforms.sim.race_report import tensor_name
+from tdist.platforms.sim.records import entries
 from tdist.platforms.sim.regions import box_of, overlap
 
 if TYPE_CHECKING:
