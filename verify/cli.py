@@ -18,7 +18,7 @@ import click
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.platforms.sim.process.boot import Boot
-from tdist.verify.options import Options
+from tdist.verify.options import Options, dashed
 
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 
@@ -35,6 +35,7 @@ Words of the report (more in docs/operators.md):
 Examples:
   tdist-verify ag_gemm --dtype fp16
   tdist-verify my_kernels.py::my_op --nranks 8 --shape m=1000,n=300,k=200 --profile ascend
+  tdist-verify ag_gemm --compile-for Ascend910B3,Ascend910B2 --barrier-all-sync true
 """
 
 
@@ -49,7 +50,8 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
     about = dict(option.metadata)
     text, default = about["help"], getattr(Options(), option.name)
     if about.get("flag"):
-        return click.option(f"--{option.name}/--no-{option.name}", default=default, help=text, show_default=True)
+        name = dashed(option.name)
+        return click.option(f"--{name}/--no-{name}", default=default, help=text, show_default=True)
     if "choices" in about:
         kind: Any = click.Choice(about["choices"])
     elif "parse" in about:
@@ -58,7 +60,12 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
         kind = {"int": int, "str": str}.get(str(option.type), float)
     show = default not in (None, "")
     return click.option(
-        f"--{option.name}", type=kind, default=default, metavar=about.get("metavar"), help=text, show_default=show
+        f"--{dashed(option.name)}",
+        type=kind,
+        default=default,
+        metavar=about.get("metavar"),
+        help=text,
+        show_default=show,
     )
 
 
@@ -66,9 +73,12 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
 @click.argument("operator", required=False, metavar="OP")
 @_click_options
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON.")
+@click.option(
+    "--keep-ir", type=click.Path(path_type=Path), metavar="DIR", help="With --compile-for: keep every stage's text."
+)
 @click.option("--list", "list_only", is_flag=True, help="List built-in operators, schedulers and policies, and exit.")
 @click.version_option(package_name="tdist", prog_name="tdist-verify")
-def command(operator: str | None, json_path: Path | None, list_only: bool, **given: Any) -> None:
+def command(operator: str | None, json_path: Path | None, keep_ir: Path | None, list_only: bool, **given: Any) -> None:
     """Verify OP on simulated ranks against its torch.distributed golden.
 
     OP is a built-in operator (see --list) or path/to/file.py::name.
@@ -80,7 +90,7 @@ def command(operator: str | None, json_path: Path | None, list_only: bool, **giv
             return
         if operator is None:
             raise UsageError("which operator? Give a name (see --list) or path/to/file.py::name")
-        sys.exit(_verify(_options(operator, given), json_path))
+        sys.exit(_verify(_options(operator, given), json_path, keep_ir))
 
 
 def _options(operator: str, given: dict[str, Any]) -> Options:
@@ -93,10 +103,18 @@ def _options(operator: str, given: dict[str, Any]) -> Options:
     return options
 
 
-def _verify(options: Options, json_path: Path | None) -> int:
+def _verify(options: Options, json_path: Path | None, keep_ir: Path | None) -> int:
     """Run and report. What cannot be written costs neither the other output nor the verdict."""
     if json_path is not None:
         _check_writable(json_path)
+    if keep_ir is not None and not options.compile_for:
+        raise UsageError("--keep-ir keeps what the vendor's compiler makes: it needs --compile-for CHIP")
+    if options.compile_for:
+        from tdist.platforms.ascend import gate, toolchain
+
+        if toolchain.where_to_run() is not None:
+            return toolchain.run_there("tdist.verify.cli", sys.argv[1:])
+        gate.check_keep_ir(keep_ir)
     with Boot() as boot:  # imports while this process does
         from tdist.verify.loader import load_operator
         from tdist.verify.progress import LiveReport
@@ -105,7 +123,7 @@ def _verify(options: Options, json_path: Path | None) -> int:
 
         operator = load_operator(options.operator)
         with LiveReport(sys.stdout, _drop_stdout) as live:
-            report = verify(operator, options, boot=boot, observer=live)
+            report = verify(operator, options, boot=boot, observer=live, keep_ir=keep_ir)
             try:
                 live.conclude(report)
             finally:

@@ -14,6 +14,7 @@ from tdist.verify.operator import check_nranks, format_shape
 SYNC_CHOICES = ("both", "fine", "barrier")
 PROFILES = ("seed", "ascend")
 PLATFORMS = ("sim",)
+BARRIER_ALL_CHOICES = ("false", "true", "both")
 MAX_SEED = 2**63 - 1
 MAX_LAUNCHES = 1000
 """Inputs and outputs of all launches of a step are held at once."""
@@ -32,6 +33,14 @@ def parse_dtypes(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise UsageError("--dtype needs at least one of fp16, bf16, fp32")
+    return names
+
+
+def parse_targets(text: str) -> tuple[str, ...]:
+    """`Ascend910B3,Ascend910B2` → a tuple, each once; whether there are such chips is asked later."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--compile-for needs at least one chip, such as Ascend910B3")
     return names
 
 
@@ -80,6 +89,16 @@ class Options:
     atol: float | None = _option(None, "Absolute tolerance; implies --policy allclose.", metavar="X")
     platform: str = _option("sim", "Where the ranks run.", choices=PLATFORMS)
     detect: bool = _option(True, "Race detection.", flag=True)
+    compile_for: tuple[str, ...] = _option(
+        (),
+        "Also compile what the operator launches with the vendor's compiler for these chips, and check what comes out.",
+        metavar="Ascend910B3,…",
+        parse=parse_targets,
+        show=",".join,
+    )
+    barrier_all_sync: str = _option(
+        "both", "The vendor's inject-barrier-all-sync, with --compile-for.", choices=BARRIER_ALL_CHOICES
+    )
 
     def check(self) -> None:
         """Refuse values that no run can have, naming the option.
@@ -99,6 +118,16 @@ class Options:
 
             _check_known("--policy", self.policy, tuple(POLICIES))
         self._check_numbers()
+        self._check_compilation()
+
+    def _check_compilation(self) -> None:
+        _check_known("--barrier-all-sync", self.barrier_all_sync, BARRIER_ALL_CHOICES)
+        if self.compile_for:
+            from tdist.platforms.ascend.gate import check_targets
+
+            check_targets(self.compile_for)
+        elif self.barrier_all_sync != "both":
+            raise UsageError("--barrier-all-sync is a setting of the vendor's compiler: it needs --compile-for CHIP")
 
     def _check_numbers(self) -> None:
         if not 0 <= self.seed <= MAX_SEED:
@@ -135,11 +164,16 @@ class Options:
 def _words(name: str, value: Any, metadata: Mapping[str, Any], shown: bool) -> list[str]:
     """The words of one option on a command line; none where it has its default, unless it is always shown."""
     if metadata.get("flag"):
-        return [] if value else [f"--no-{name}"]
+        return [] if value else [f"--no-{dashed(name)}"]
     if not shown and value == getattr(Options(), name):
         return []
     show: Callable[[Any], str] = metadata.get("show", str)
-    return [f"--{name}", show(value)]
+    return [f"--{dashed(name)}", show(value)]
+
+
+def dashed(name: str) -> str:
+    """A field's name as the command line spells it."""
+    return name.replace("_", "-")
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ import io
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
@@ -81,6 +81,11 @@ class LiveReport(Observer):
 
     def mode_finished(self, result: ModeResult) -> None:
         self._print(lambda: render_mode(result, self._profile, self._console))
+
+    def compiling(self, targets: Sequence[str]) -> None:
+        self._clock.stop()
+        if not self._closed:
+            self._clock.start(f"compiling for {', '.join(targets)}")
 
     def conclude(self, report: Report) -> None:
         """Print what stands below the modes.

@@ -50,15 +50,41 @@ def render_conclusion(report: Report, console: Console) -> None:
     for dtype in dict.fromkeys(result.dtype for result in report.modes):
         if report.diagnosis(dtype):
             _line(console, 0, f"{dtype}: {report.diagnosis(dtype)}")
+    if report.compiled is not None:
+        _render_compiled(report, console)
     verdict = (report.verdict.upper(), _VERDICTS[report.verdict])
     runs = "1 run" if len(report.modes) == 1 else f"{len(report.modes)} runs"
     console.print(Text.assemble(verdict, f"  {report.operator}, {runs} in {report.seconds:.1f} s"))
     _render_remarks(report, console)
     console.print("Not seen by this run:", style="dim")
-    for limit in report.limits:
+    for limit in _all_limits(report):
         _line(console, 2, f"- {limit}", "dim")
     console.print(f"seed {report.options.seed}; replay:")
     console.print(f"  {report.options.replay()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _render_compiled(report: Report, console: Console) -> None:
+    """What the vendor's compiler made of the kernels."""
+    from tdist.platforms.ascend.gate_report import by_kernel, render_kernel, render_tools
+
+    assert report.compiled is not None
+    console.print(Text(f"compiled for {', '.join(report.options.compile_for)}", "bold"))
+    for note in report.compiled.notes:
+        _line(console, 2, note, "red")
+    if report.compiled.report is None:
+        _line(console, 2, "nothing was compiled", "red")
+        return
+    for kernel, results in by_kernel(report.compiled.report):
+        render_kernel(kernel, results, console)
+    render_tools(report.compiled.report, console)
+
+
+def _all_limits(report: Report) -> list[str]:
+    """What neither the simulated ranks nor the compiler could have shown."""
+    from tdist.platforms.ascend.gate_report import limits
+
+    compiled = report.compiled.report if report.compiled else None
+    return [*report.limits, *(limits(compiled) if compiled else ())]
 
 
 def _line(console: Console, indent: int, text: str, style: str = "") -> None:
@@ -203,6 +229,7 @@ def report_json(report: Report) -> dict[str, Any]:
             "cases": [{**asdict(case), "shape": dict(case.shape)} for case in report.cases],
             "modes": [_mode_json(result, profile) for result in report.modes],
             "diagnosis": {dtype: report.diagnosis(dtype) for dtype in sorted({m.dtype for m in report.modes})},
+            "compiled": _compiled_json(report),
             "limits": list(report.limits),
             "run": {
                 "started": report.started,
@@ -213,6 +240,16 @@ def report_json(report: Report) -> dict[str, Any]:
             },
         }
     )
+
+
+def _compiled_json(report: Report) -> dict[str, Any] | None:
+    """What `tdist compile --json` writes, with notes of the recording runs; None where nothing was to be compiled."""
+    if report.compiled is None:
+        return None
+    from tdist.platforms.ascend.gate_report import gate_json
+
+    compiled = report.compiled.report
+    return {"notes": list(report.compiled.notes), "gate": gate_json(compiled) if compiled else None}
 
 
 def _step_seconds(report: Report) -> Iterator[tuple[str, float]]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tdist.errors import TdistError
 from tdist.findings import Finding, FindingLog, Party, Severity, make
@@ -27,6 +28,9 @@ from tdist.verify.options import Options
 from tdist.verify.policies import Comparison
 from tdist.verify.rank_job import Job, LaunchResult
 from tdist.verify.worlds import POISONS, Runner, WorldResult, open_runner
+
+if TYPE_CHECKING:
+    from tdist.verify.compile_for import Compiled
 
 POISON_LAUNCHES = 2
 """Launches of the exact step that the poison step repeats: one meets fresh memory, one a used workspace."""
@@ -92,7 +96,7 @@ class ModeResult:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a run found out."""
+    """Everything that a run found out. `compiled` is about what the vendor's compiler made, where that was asked for."""
 
     operator: str
     options: Options
@@ -102,10 +106,16 @@ class Report:
     seconds: float = 0.0
     source: str = ""
     limits: tuple[str, ...] = field(default=())
+    compiled: Compiled | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether all modes of all dtypes were verified."""
+        """Whether all modes of all dtypes were verified, and what was compiled is clean."""
+        return self.simulated and (self.compiled is None or self.compiled.exit_code == 0)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all modes of all dtypes were verified on simulated ranks."""
         return bool(self.modes) and all(mode.passed(self.options.profile) for mode in self.modes)
 
     @property
@@ -116,8 +126,13 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0 verified, else the gravest reason why not."""
+        return max(self.simulated_exit_code, self.compiled.exit_code if self.compiled else 0)
+
+    @property
+    def simulated_exit_code(self) -> int:
+        """The same of what ran on simulated ranks alone."""
         broken = [step.exit_code for result in self.modes for step in result.steps if step.error]
-        return 0 if self.passed else max([1, *broken])
+        return 0 if self.simulated else max([1, *broken])
 
     def diagnosis(self, dtype: str) -> str:
         """What findings or else the table of modes say about a dtype's fault; empty where they say nothing.
@@ -127,7 +142,7 @@ class Report:
         """
         profile = self.options.profile
         mine = [result for result in self.modes if result.dtype == dtype]
-        if self.exit_code > 1 or any(result.unjudged(profile) for result in mine):
+        if self.simulated_exit_code > 1 or any(result.unjudged(profile) for result in mine):
             return ""
         failing = [finding for result in mine for finding in result.log.failing(profile)]
         if failing:
@@ -147,6 +162,9 @@ class Observer:
     def mode_finished(self, result: ModeResult) -> None:
         """All steps of a mode have been judged."""
 
+    def compiling(self, targets: Sequence[str]) -> None:
+        """The modes are done; what the operator launches is about to be compiled."""
+
 
 def verify(
     operator: Operator,
@@ -155,6 +173,7 @@ def verify(
     in_process: bool = False,
     boot: Boot | None = None,
     observer: Observer | None = None,
+    keep_ir: Path | None = None,
 ) -> Report:
     """Run `operator` as `options` say.
 
@@ -162,6 +181,7 @@ def verify(
         in_process: threads instead of rank processes; the golden is then the operator's local one.
         boot: a fork server for the rank processes that was started ahead.
         observer: hears about each step and mode while the run lasts.
+        keep_ir: gets the text of every stage of what is compiled (`Options.compile_for`).
 
     Raises:
         UsageError: options that the operator does not take.
@@ -169,6 +189,10 @@ def verify(
     """
     options.check()
     check_nranks(options.nranks)
+    if options.compile_for:
+        from tdist.platforms.ascend.toolchain import check_here
+
+        check_here()
     cases = _cases(operator, options)
     started, begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
     modes: list[ModeResult] = []
@@ -180,6 +204,7 @@ def verify(
                 mine = replace(case, sync=mode.protocol)
                 modes.append(_run_mode(runner, operator, options, mine, mode, watching))
                 watching.mode_finished(modes[-1])
+        compiled = _compile(runner, operator, options, cases, keep_ir, watching)
     return Report(
         operator.name,
         options,
@@ -189,7 +214,25 @@ def verify(
         time.monotonic() - begin,
         str(operator.source),
         _limits(operator, options, modes),
+        compiled,
     )
+
+
+def _compile(
+    runner: Runner,
+    operator: Operator,
+    options: Options,
+    cases: Sequence[Case],
+    keep_ir: Path | None,
+    observer: Observer,
+) -> Compiled | None:
+    """What the vendor's compiler makes of the operator's kernels, if that was asked for."""
+    if not options.compile_for:
+        return None
+    from tdist.verify.compile_for import compile_operator
+
+    observer.compiling(options.compile_for)
+    return compile_operator(runner, operator, options, cases, keep_ir)
 
 
 def _cases(operator: Operator, options: Options) -> tuple[Case, ...]:
@@ -298,13 +341,18 @@ def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tu
     limits = [
         f"one schedule each of {schedules} at seed {options.seed}: other interleavings were not run",
         _launches_seen(operator, options),
-        "simulated ranks: nothing ran on hardware, nothing is said about speed or about what a vendor's compiler emits",
+        _hardware_limit(options),
     ]
     if not options.detect:
         limits.append("detection was off: races that did not change results were not looked for")
     if options.profile == "seed":
         limits.append("hazards that exist on Ascend only are shown but do not decide (--profile ascend lets them)")
     return tuple(limits)
+
+
+def _hardware_limit(options: Options) -> str:
+    unsaid = "speed" if options.compile_for else "speed or about what a vendor's compiler emits (--compile-for)"
+    return f"simulated ranks: nothing ran on hardware, nothing is said about {unsaid}"
 
 
 def finding_weights(log: FindingLog, profile: str) -> Mapping[str, list[Finding]]:

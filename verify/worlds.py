@@ -19,6 +19,7 @@ POISONS = (0xCD, 0x5A)
 HEAP_BYTES = 1 << 30
 """Symmetric heap of a rank; what is not written costs nothing."""
 RANK_TARGET = "tdist.verify.rank_job:run_job"
+RECORD_TARGET = "tdist.verify.compile_for:record_job"
 
 
 class Runner(Protocol):
@@ -26,6 +27,10 @@ class Runner(Protocol):
 
     def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
         """Run a job on all ranks; findings come back even if no rank could finish."""
+        ...
+
+    def record(self, job: Job, mode: Mode) -> Sequence[Any]:
+        """Run a job on all ranks without detection; what `record_operator` gives, by rank, or why a rank stopped."""
         ...
 
 
@@ -56,6 +61,11 @@ def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
     }
 
 
+def recording_config(options: Options, mode: Mode) -> dict[str, Any]:
+    """The same for a run that only notes launches."""
+    return {**world_config(options, mode, POISONS[0]), "detect": False}
+
+
 class ProcessRunner:
     """Rank processes with a real gloo group, kept from job to job; each job gets a new world."""
 
@@ -66,16 +76,21 @@ class ProcessRunner:
         self._pool = RankPool(options.nranks, boot=boot)
 
     def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
-        from tdist.platforms.sim.engine import WorldConfig
-
-        config = WorldConfig(nranks=job.case.nranks, **world_config(self._options, mode, poison))
-        self._pool.reset(config)
-        returned = self._pool.run(RANK_TARGET, job=job.to_json())
+        returned = self._run(RANK_TARGET, job, world_config(self._options, mode, poison))
         launches = [
             value if isinstance(value, BaseException) else [LaunchResult.from_json(result) for result in value]
             for value in returned
         ]
         return world_result(launches, self._pool.findings())
+
+    def record(self, job: Job, mode: Mode) -> Sequence[Any]:
+        return self._run(RECORD_TARGET, job, recording_config(self._options, mode))
+
+    def _run(self, target: str, job: Job, config: dict[str, Any]) -> list[Any]:
+        from tdist.platforms.sim.engine import WorldConfig
+
+        self._pool.reset(WorldConfig(nranks=job.case.nranks, **config))
+        return self._pool.run(target, job=job.to_json())
 
     def close(self) -> None:
         """End the rank processes."""
@@ -95,6 +110,13 @@ class ThreadRunner:
         with World(nranks=job.case.nranks, **world_config(self._options, mode, poison)) as world:
             returned = world.run(run_operator, self._operator, job)
             return world_result(returned, world.findings)
+
+    def record(self, job: Job, mode: Mode) -> Sequence[Any]:
+        from tdist.platforms.sim.world import World
+        from tdist.verify.compile_for import record_operator
+
+        with World(nranks=job.case.nranks, **recording_config(self._options, mode)) as world:
+            return world.run(record_operator, self._operator, job)
 
 
 def world_result(returned: Sequence[Any], findings: Sequence[Finding]) -> WorldResult:

@@ -13,7 +13,7 @@ import click
 
 from tdist.errors import UsageError
 from tdist.platforms.ascend import toolchain
-from tdist.platforms.ascend.gate import DEFAULT_TARGET, SETTINGS
+from tdist.platforms.ascend.gate import DEFAULT_TARGET, SETTINGS, check_keep_ir, check_targets
 from tdist.user_file import execute
 
 if TYPE_CHECKING:
@@ -79,14 +79,17 @@ def compile_command(
 
     FILE::KERNEL is a function under @triton.jit. Nothing is launched, and no card is needed.
     """
+    chips = parse_targets(targets)
+    check_targets(chips)
     if json_path is not None:
         check_writable("--json", json_path)
     if toolchain.where_to_run() is not None:
         return toolchain.run_there("tdist.tools.main", sys.argv[1:])
+    check_keep_ir(keep_ir)
     request = Request.of(signatures, constexprs, options)
     loaded = [request.kernel(spec) for spec in kernels]
     request.check_all_used()
-    report = run_gate(loaded, parse_targets(targets), SETTINGS[barrier_all_sync], keep_ir)
+    report = run_gate(loaded, chips, SETTINGS[barrier_all_sync], keep_ir)
     if json_path is not None:
         from tdist.platforms.ascend.gate_report import gate_json
 

@@ -173,11 +173,11 @@ def gate(
     Args:
         targets: chips, as the vendor names them.
         barrier_all: settings of inject-barrier-all-sync.
-        keep_ir: gets a folder for each kernel, target and setting with the text of every stage.
+        keep_ir: a new or empty directory; gets the text of every stage, in a folder for each kernel, target and setting.
         observer: hears each result as soon as it is there.
 
     Raises:
-        UsageError: no kernel, an unknown target, `keep_ir` cannot be written or has IR already.
+        UsageError: no kernel, an unknown target or launch option, `keep_ir` cannot be written or has files.
         EnvironmentUnfit: the vendor's tools are missing or cannot run here.
 
     Example:
@@ -188,8 +188,9 @@ def gate(
     listed = [_as_kernel(kernel) for kernel in ([kernels] if isinstance(kernels, GateKernel | KernelIR) else kernels)]
     chips = (targets,) if isinstance(targets, str) else tuple(targets)
     chain = stages or real_stages()
-    _check_request(listed, chips, barrier_all)
-    folders = _Folders(keep_ir, listed, chips, barrier_all)
+    _check_request(listed, chips, barrier_all, chain)
+    check_keep_ir(keep_ir)
+    folders = _Folders(keep_ir, listed)
     results: list[GateResult] = []
     for kernel in listed:
         for result in _gate_kernel(kernel, chips, barrier_all, chain, folders):
@@ -203,11 +204,18 @@ def _as_kernel(kernel: GateKernel | KernelIR) -> GateKernel:
     return kernel if isinstance(kernel, GateKernel) else GateKernel(kernel)
 
 
-def _check_request(kernels: Sequence[GateKernel], targets: Sequence[str], settings: Sequence[bool]) -> None:
+def _check_request(
+    kernels: Sequence[GateKernel], targets: Sequence[str], settings: Sequence[bool], stages: Stages
+) -> None:
     for what, given in (("kernel", kernels), ("target", targets), ("barrier-all setting", settings)):
         if not given:
             raise UsageError(f"the gate needs at least one {what}")
     check_targets(targets)
+    for kernel in kernels:
+        try:
+            stages.options(kernel.options, settings[0])
+        except UsageError as error:
+            raise UsageError(f"kernel {kernel.title}: {error}") from None
 
 
 def check_targets(targets: Sequence[str]) -> None:
@@ -300,33 +308,39 @@ def _defect(what: str, error: Exception) -> str:
     return f"{what} broke ({type(error).__name__}: {error}; {where}): please report it with the kernel"
 
 
-class _Folders:
-    """Where each result's stages are kept: made before anything runs, so that a run is not lost to a full disk's name.
+def check_keep_ir(root: Path | None) -> None:
+    """Refuse a directory to keep IR in that cannot be written or holds files already; make it. None is fine.
 
-    Args:
-        root: the user's directory; None keeps nothing.
+    Raises: UsageError.
     """
+    if root is None:
+        return
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if any(root.iterdir()):
+            raise UsageError(
+                f"--keep-ir {root} has files already, which could be lost: name an empty or a new directory"
+            )
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot keep IR in {root}: {error.strerror}") from None
 
-    def __init__(
-        self, root: Path | None, kernels: Sequence[GateKernel], targets: Sequence[str], settings: Sequence[bool]
-    ):
-        self._folders: dict[tuple[int, str, bool], Path] = {}
-        if root is None:
-            return
+
+class _Folders:
+    """Where each result's stages are kept. Without a root nothing is."""
+
+    def __init__(self, root: Path | None, kernels: Sequence[GateKernel]) -> None:
+        self._root = root
         names = _distinct([_file_name(kernel.title) for kernel in kernels])
-        for kernel, name in zip(kernels, names, strict=True):
-            for target in targets:
-                for setting in settings:
-                    folder = root / name / target / f"barrier-all-{str(setting).lower()}"
-                    self._folders[id(kernel), target, setting] = folder
-        for folder in self._folders.values():
-            _check_empty(folder)
-        for folder in self._folders.values():
-            _make_writable(folder)
+        self._names = {id(kernel): name for kernel, name in zip(kernels, names, strict=True)}
 
     def of(self, result: GateResult) -> Path | None:
         """The folder of this kernel, target and setting."""
-        return self._folders.get((id(result.kernel), result.target, result.barrier_all))
+        if self._root is None:
+            return None
+        setting = f"barrier-all-{str(result.barrier_all).lower()}"
+        return self._root / self._names[id(result.kernel)] / result.target / setting
 
 
 def _file_name(title: str) -> str:
@@ -343,23 +357,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return distinct
 
 
-def _check_empty(folder: Path) -> None:
-    try:
-        if folder.exists() and any(folder.iterdir()):
-            raise UsageError(f"{folder} has files already, which would be lost: give --keep-ir another directory")
-    except OSError as error:
-        raise UsageError(f"cannot keep IR in {folder}: {error.strerror}") from None
-
-
-def _make_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(f"cannot keep IR in {folder}: {error.strerror}") from None
-
-
 def real_stages() -> Stages:
     """The stages themselves."""
     from tdist.platforms.ascend.compiled.final_module import read_final_module
@@ -371,7 +368,7 @@ def real_stages() -> Stages:
     from tdist.platforms.ascend.ordering import check_ordering
 
     def options(launch: Mapping[str, Any], barrier_all: bool) -> CompileOptions:
-        return CompileOptions.of_launch({**launch, "inject_barrier_all": barrier_all})
+        return CompileOptions.of_launch(launch, barrier_all=barrier_all)
 
     checks: dict[str, Check] = {
         "order": lambda prepared, final: check_ordering(final),

@@ -160,7 +160,7 @@ def _render_findings(results: Sequence[GateResult], console: Console) -> None:
 
 def limits(report: GateReport) -> list[str]:
     """What this run could not have seen."""
-    said = ["nothing ran on hardware"]
+    said = []
     if any(result.hivmc is None and not result.refusal for result in report.results):
         said.append("code generation and link: no hivmc here (it comes with CANN), the final module is the result")
     else:
@@ -181,13 +181,18 @@ def render_conclusion(report: GateReport, console: Console) -> None:
         ),
         soft_wrap=True,
     )
+    render_tools(report, console)
+    console.print("Not seen by this run:", style="dim")
+    for limit in ("nothing ran on hardware", *limits(report)):
+        _line(console, 2, f"- {limit}", "dim")
+
+
+def render_tools(report: GateReport, console: Console) -> None:
+    """Which setting alone is clean, where one is; the vendor's programs."""
     for hint in _hints(report):
         _line(console, 2, hint)
     if report.tools:
-        _line(console, 0, f"tools: {', '.join(report.tools)}", "dim")
-    console.print("Not seen by this run:", style="dim")
-    for limit in limits(report):
-        _line(console, 2, f"- {limit}", "dim")
+        _line(console, 2, f"tools: {', '.join(report.tools)}", "dim")
 
 
 def _hints(report: GateReport) -> Iterator[str]:

@@ -344,6 +344,16 @@ def missing_here() -> str:
     return ""
 
 
+def check_here() -> None:
+    """Refuse to go on where the vendor's tools cannot be used in this process.
+
+    Raises: EnvironmentUnfit.
+    """
+    reason = missing_here()
+    if reason:
+        raise EnvironmentUnfit(f"{reason}\n`{COMMAND}` makes a separate environment for the vendor's tools")
+
+
 def where_to_run() -> Toolchain | None:
     """None if the tools can be used in this process, else the environment that has them.
 

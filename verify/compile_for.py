@@ -1,0 +1,130 @@
+"""Which kernels an operator launches, and what the vendor's compiler makes of them.
+
+The operator's own host function is run once for each element type and protocol form in a world without detection, and
+every launch is noted: which kernels there are, with which constexprs and launch options, is the host function's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tdist.errors import TdistError
+from tdist.platforms.ascend.gate import SETTINGS, GateKernel, gate
+from tdist.platforms.base import RankRuntime
+from tdist.platforms.sim.launch_record import LaunchedKernel, launches_recorded
+from tdist.verify.loader import absolute_spec, load_operator
+from tdist.verify.modes import Mode, modes_for
+from tdist.verify.operator import Case, Operator
+from tdist.verify.options import Options
+from tdist.verify.rank_job import Job, run_operator
+
+if TYPE_CHECKING:
+    from tdist.platforms.ascend.gate import GateReport
+    from tdist.verify.worlds import Runner
+
+RECORDED_LAUNCHES = 2
+"""Launches of a recording run: what the second one launches may differ."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of an operator's kernels.
+
+    Attributes:
+        report: of the gate; None if there was nothing to compile.
+        notes: why launches may be missing; empty if the recording runs came to their ends and launched something.
+    """
+
+    report: GateReport | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The gate's, and 1 where launches are missing: what was not compiled is not clean."""
+        return max(self.report.exit_code if self.report else 0, 1 if self.notes else 0)
+
+
+def compile_operator(
+    runner: Runner, operator: Operator, options: Options, cases: Sequence[Case], keep_ir: Path | None = None
+) -> Compiled:
+    """Record what the operator launches in each case and form, and put it through the gate.
+
+    Raises:
+        TdistError: as a run of the operator does, and as `gate` does.
+    """
+    kernels: list[GateKernel] = []
+    notes: list[str] = []
+    for case in cases:
+        for mode in _forms(operator, options):
+            launched, stopped = _record(runner, operator, options, replace(case, sync=mode.protocol), mode)
+            label = f"{case.dtype} {mode.protocol}"
+            kernels += [GateKernel(kernel.ir, dict(kernel.options), label) for kernel in launched]
+            notes += _missing(label, launched, stopped)
+    if not kernels:
+        return Compiled(None, tuple(notes))
+    settings = SETTINGS[options.barrier_all_sync]
+    return Compiled(gate(_merged(kernels), options.compile_for, settings, keep_ir=keep_ir), tuple(notes))
+
+
+def _missing(label: str, launched: Sequence[LaunchedKernel], stopped: str) -> list[str]:
+    if stopped:
+        return [f"{label}: the run that notes launches stopped, what comes after is not known: {stopped}"]
+    return [] if launched else [f"{label}: the host function launched no kernel"]
+
+
+def _forms(operator: Operator, options: Options) -> list[Mode]:
+    """One mode for each protocol form that the options ask for."""
+    modes = modes_for(operator, options.sync, options.schedule)
+    return list({mode.protocol: mode for mode in modes}.values())
+
+
+def _merged(kernels: Sequence[GateKernel]) -> list[GateKernel]:
+    """Kernels that are the same in several cases once, with all their labels."""
+    labels: dict[tuple[Any, ...], list[str]] = {}
+    first: dict[tuple[Any, ...], GateKernel] = {}
+    for kernel in kernels:
+        key = (kernel.ir, tuple(sorted(kernel.options.items(), key=lambda item: item[0])))
+        first.setdefault(key, kernel)
+        labels.setdefault(key, []).append(kernel.label)
+    return [replace(kernel, label=", ".join(labels[key])) for key, kernel in first.items()]
+
+
+def _record(
+    runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode
+) -> tuple[list[LaunchedKernel], str]:
+    """The kernels of one case, by any rank, and why there may be more."""
+    launches = min(options.launches, RECORDED_LAUNCHES) if operator.relaunchable else 1
+    job = Job(absolute_spec(options.operator or operator.name), case, launches, judge=False)
+    kernels: dict[LaunchedKernel, None] = {}
+    stopped = ""
+    for returned in runner.record(job, mode):
+        if isinstance(returned, BaseException):
+            stopped = stopped or str(returned)
+            continue
+        kernels |= dict.fromkeys(LaunchedKernel.from_json(kernel) for kernel in returned["kernels"])
+        stopped = stopped or returned["stopped"]
+    return list(kernels), stopped
+
+
+def record_job(rt: RankRuntime, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job on this rank, in a process that loads the operator by its name, and note what it launches."""
+    parsed = Job.from_json(job)
+    return record_operator(rt, load_operator(parsed.spec), parsed)
+
+
+def record_operator(rt: RankRuntime, operator: Operator, job: Job) -> dict[str, Any]:
+    """Run a job of an operator that is at hand, and note what it launches.
+
+    Returns:
+        `kernels`, as `LaunchedKernel.to_json`; `stopped`, why the run did not come to its end, or "".
+    """
+    stopped = ""
+    with launches_recorded() as record:
+        try:
+            run_operator(rt, operator, job)
+        except TdistError as error:
+            stopped = str(error)
+    return {"kernels": [kernel.to_json() for kernel in record.kernels], "stopped": stopped}
