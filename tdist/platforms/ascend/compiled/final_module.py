@@ -1,4 +1,4 @@
-"""The vendor's final module: the functions that each kind of core runs, as `bishengir-compile --save-temps` leaves them.
+"""The vendor's final module: the functions of each kind of core, as `bishengir-compile --save-temps` leaves them.
 
 A kernel without `tl.dot` has one function, for the vector cores (`aiv`); a mix kernel has one for the cube core (`aic`)
 and one that both vector cores of a program run. Whatever else is in the module (declarations of library calls, host
