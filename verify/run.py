@@ -96,7 +96,7 @@ class ModeResult:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a run found out. `compiled` is about what the vendor's compiler made, where that was asked for."""
+    """Everything that a run found out. `compiled` is what the vendor's compiler made, where that was asked for."""
 
     operator: str
     options: Options

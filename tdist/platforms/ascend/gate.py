@@ -18,6 +18,7 @@ from typing import Any
 from tdist.errors import KernelError, UsageError
 from tdist.findings import Finding, FindingLog
 from tdist.frontend.kernel_ir import KernelIR
+from tdist.platforms.ascend.lowering.memory import MemoryUse
 from tdist.platforms.ascend.lowering.steps import Steps
 
 DEFAULT_TARGET = "Ascend910B3"
@@ -173,7 +174,7 @@ def gate(
     Args:
         targets: chips, as the vendor names them.
         barrier_all: settings of inject-barrier-all-sync.
-        keep_ir: a new or empty directory; gets the text of every stage, in a folder for each kernel, target and setting.
+        keep_ir: a new or empty directory; gets every stage's text, in a folder a kernel, target and setting.
         observer: hears each result as soon as it is there.
 
     Raises:
@@ -383,8 +384,8 @@ def _tools() -> list[str]:
     return [str(tool) for tool in (find.triton_adapter_opt(), find.bishengir_compile(), find.bishengir_opt())]
 
 
-def _uses(memory: Any) -> tuple[Use, ...]:
-    return ()
+def _uses(memory: MemoryUse | None) -> tuple[Use, ...]:
+    return tuple(Use(m.memory, m.needed_bytes, m.capacity_bytes) for m in memory.most()) if memory else ()
 
 
 def _named(hivmc: Any) -> str | None:

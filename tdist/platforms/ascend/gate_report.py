@@ -53,7 +53,7 @@ def render_kernel(kernel: GateKernel, results: Sequence[GateResult], console: Co
 
 def _table(target: str, results: Sequence[GateResult]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(target, overflow="fold")
+    table.add_column(target, no_wrap=True)
     for result in results:
         table.add_column(setting_name(result), overflow="fold")
     for title, cells in _rows(results):
