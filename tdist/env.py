@@ -74,6 +74,14 @@ def positive_seconds(text: str) -> float:
     return seconds
 
 
+def positive_count(text: str) -> int:
+    """A parser of a whole number above 0."""
+    count = int(text)
+    if count <= 0:
+        raise ValueError(text)
+    return count
+
+
 def directory(text: str) -> Path:
     """A parser of an absolute path, `~` expanded; it need not exist."""
     path = Path(text).expanduser()
@@ -116,3 +124,17 @@ DUMP_DIR = _declare(
     "TDIST_DUMP_DIR", directory, None, "an absolute directory", "Gets a copy of the Python source of each kernel."
 )
 NO_CACHE = _declare("TDIST_NO_CACHE", flag, False, "1 or 0", "Turns the cache of compiled kernels off.")
+VENDOR_SECONDS = _declare(
+    "TDIST_VENDOR_SECONDS",
+    positive_seconds,
+    120.0,
+    "a number of seconds above 0",
+    "How long one step of the vendor's compiler may take; one that takes longer is ended.",
+)
+VENDOR_MEMORY_MIB = _declare(
+    "TDIST_VENDOR_MEMORY_MIB",
+    positive_count,
+    8192,
+    "a whole number of MiB above 0",
+    "How much memory one step of the vendor's compiler may use.",
+)

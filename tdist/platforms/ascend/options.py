@@ -121,10 +121,31 @@ class CompileOptions:
 
 
 _WITHOUT_EFFECT = frozenset(
-    """debug sanitize_overflow llvm_version kernel_name cluster_dims num_warps num_ctas num_stages warp_size
-    num_buffers_warp_spec num_consumer_groups reg_dec_producer reg_inc_consumer enable_warp_specialization
-    enable_persistent optimize_epilogue enable_fp_fusion allow_fp8e4nv allowed_dot_input_precisions
-    max_num_imprecise_acc_default extern_libs stream parallel_mode""".split()
+    (
+        "debug",
+        "sanitize_overflow",
+        "llvm_version",
+        "kernel_name",
+        "cluster_dims",
+        "num_warps",
+        "num_ctas",
+        "num_stages",
+        "warp_size",
+        "num_buffers_warp_spec",
+        "num_consumer_groups",
+        "reg_dec_producer",
+        "reg_inc_consumer",
+        "enable_warp_specialization",
+        "enable_persistent",
+        "optimize_epilogue",
+        "enable_fp_fusion",
+        "allow_fp8e4nv",
+        "allowed_dot_input_precisions",
+        "max_num_imprecise_acc_default",
+        "extern_libs",
+        "stream",
+        "parallel_mode",
+    )
 )
 """Fields of `NPUOptions` that choose no flag of the stages for A2 and A3."""
 _OTHER_FAMILY = ("compile_on_910_95", "force_simt_only")

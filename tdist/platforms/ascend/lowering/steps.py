@@ -32,11 +32,11 @@ class Steps:
 
     Args:
         keep_ir: where each stage's text is also written, as `NN-stage.mlir`; made if need be.
-        limits: of each step.
+        limits: of each step; by default the environment's.
     """
 
     def __init__(self, keep_ir: Path | None = None, limits: Limits | None = None) -> None:
-        self.keep_ir, self.limits = keep_ir, limits or Limits()
+        self.keep_ir, self.limits = keep_ir, limits or Limits.of_environment()
         self.texts: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
 

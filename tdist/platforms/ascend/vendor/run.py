@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tdist import env
 from tdist.errors import EnvironmentUnfit
 
 _SUPERVISOR = Path(__file__).with_name("supervise.py")
@@ -28,7 +29,13 @@ _CHUNK_BYTES = 1 << 16
 # What a tool needs to find other programs and libraries. Everything else stays out: LLVM's, Triton's and BiSheng's own
 # variables change what a tool makes, and a result is kept by its inputs alone.
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
-_OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "failed to allocate")
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "bad_alloc",
+    "cannot allocate memory",
+    "failed to allocate",
+    "resource temporarily unavailable",
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,11 @@ class Limits:
     memory_bytes: int = 8 << 30
     file_bytes: int = 1 << 30
     output_bytes: int = 4 << 20
+
+    @classmethod
+    def of_environment(cls) -> Limits:
+        """What the user allows: `TDIST_VENDOR_SECONDS`, `TDIST_VENDOR_MEMORY_MIB`."""
+        return cls(seconds=env.VENDOR_SECONDS.get(), memory_bytes=env.VENDOR_MEMORY_MIB.get() << 20)
 
 
 @dataclass(frozen=True)
