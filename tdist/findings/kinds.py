@@ -246,6 +246,111 @@ _TABLE: Final = (
         "guard it with `if sub_vec_id() == 0:`",
     ),
     Kind(
+        "compiled.both-cores",
+        _HAZARD,
+        "doubled effect: {op} was compiled for the cube core and for the vector cores",
+        "What the source does once per program stands in both functions of the compiled mix kernel; the half that did "
+        "not make the data does not wait for the half that did.",
+        "{reason}",
+        "signal with int64 words (their SET follows the core of the data), or put the push and the multiplication into "
+        "branches of their own, or compile the protocol with barrier_all",
+    ),
+    Kind(
+        "compiled.both-vector-cores",
+        _HAZARD,
+        "doubled effect: {op} is made by both vector cores of a program",
+        "A mix kernel runs its vector function on two cores; what does not depend on `sub_vec_id()` happens twice, at "
+        "different times.",
+        "{reason}",
+        "put it and the stores before it under `if sub_vec_id() == 0:`, or give each vector core work of its own by "
+        "`sub_vec_id()`",
+    ),
+    Kind(
+        "compiled.split-store",
+        _HAZARD,
+        "split store: each vector core stores a part of {tensor}, and {op} speaks for the whole",
+        "The compiler (or the kernel, by `sub_vec_id()`) lets the two vector cores of a program share a store; a signal "
+        "that one of them makes says nothing about the other's part.",
+        "{reason}",
+        "give each vector core whole tiles by `sub_vec_id()` and a signal for each of them, or put store and signal "
+        "under `if sub_vec_id() == 0:`",
+    ),
+    Kind(
+        "compiled.wrong-core",
+        _HAZARD,
+        "signal without its data: {op} was compiled for the {core}, {tensor} is accessed on the {other}",
+        "A signal releases what its own core did; the core that makes the data runs on by itself.",
+        "nothing orders the {core} after the {other} between the two",
+        "signal with int64 words (their SET follows the core of the data), or order the cores with `barrier_all` or "
+        "`sync_block_set` and `sync_block_wait`",
+    ),
+    Kind(
+        "compiled.lost-effect",
+        _HAZARD,
+        "lost effect: the compiled kernel does not contain {op}",
+        "The vendor's passes deleted an operation that has an effect.",
+        "{reason}",
+        "{remedy}",
+    ),
+    Kind(
+        "compiled.merged-effect",
+        _HAZARD,
+        "merged effects: the source has {op} {written} times here, the compiled kernel {found} times",
+        "The vendor's passes made one operation of several that have an effect.",
+        "the vendor's passes take equal calls for one",
+        "make the calls differ, for instance by an operand, or report the case with its final module",
+    ),
+    Kind(
+        "compiled.repeated-effect",
+        _HAZARD,
+        "repeated effect: the compiled {core} makes {op} {found} times, the source {written} times",
+        "The vendor's passes duplicated an operation that has an effect.",
+        "the copies stand one after another in the same block",
+        "report the case with its final module",
+    ),
+    Kind(
+        "compiled.moved-effect",
+        _HAZARD,
+        "moved effect: {op} was moved {where}",
+        "The vendor's passes moved an operation that orders others, or has an effect on other ranks.",
+        "{reason}",
+        "put a fence next to it, or report the case with its final module",
+    ),
+    Kind(
+        "compiled.lock-atomic",
+        _HAZARD,
+        "not atomic: {op} of {tensor} on another rank runs under a lock of this launch only",
+        "An atomic whose result is used, a compare-and-swap and some others become load, compute, store under a lock "
+        "that is an argument of the launch; another device does not see it.",
+        "the word is on another rank, the lock is not",
+        "use a notify or a signal ADD across ranks, or let only programs of the word's own rank change it",
+    ),
+    Kind(
+        "compiled.lock-turn",
+        _HAZARD,
+        "lock turns: {op} of {tensor} takes a lock in block order where blocks come unequally often",
+        "Blocks take the lock of an atomic with a used result in turn; one that does not come holds up all behind it.",
+        "{reason}",
+        "make the atomic in every program and equally often, outside conditions and spins",
+    ),
+    Kind(
+        "compiled.staging-overlap",
+        _HAZARD,
+        "staging overlap: {op} overwrites bytes {lo} to {hi} of UB, where the tile of {tensor} lives",
+        "A signal ADD stages its value at UB offset 0, a put or get its data in the first 16 KiB; the compiler does not "
+        "know and gives the same bytes to a tile that is still in use.",
+        "the tile at UB offset {offset}, {size} bytes, is used before and after the call",
+        "{remedy}",
+    ),
+    Kind(
+        "compiled.translated-twice",
+        _ERROR,
+        "translated twice: {op} gets an address that symm_at translated already",
+        "Signals, puts and gets translate the remote address themselves; translated twice it points anywhere.",
+        "the address went through `symm_at` (or `remote_ptr`) on its way to {op}",
+        "pass the local address of the symmetric tensor, and the rank as the rank",
+    ),
+    Kind(
         "host-error",
         _ERROR,
         "host error on rank {rank}: {error}",
