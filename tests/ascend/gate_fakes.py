@@ -33,6 +33,8 @@ class FakeChain:
 
     refuse: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    retried_without: tuple[str, ...] = ()
+    cached: bool = False
     findings: dict[bool, list[Any]] = field(default_factory=dict)
     hivmc: Any = None
     breaks: str = ""
@@ -58,7 +60,8 @@ class FakeChain:
         text = f"final {target} {options.inject_barrier_all}"
         steps.keep("final", text)
         memory = MemoryUse((FunctionUse("push", "aiv", (MemoryOfFunction("UB", 10240, 196608),)),))
-        return SimpleNamespace(final_text=text, notes=self.notes, memory=memory, hivmc=self.hivmc, seconds=0.1)
+        made = {"notes": self.notes, "retried_without": self.retried_without, "cached": self.cached}
+        return SimpleNamespace(final_text=text, memory=memory, hivmc=self.hivmc, **made)
 
     def _read(self, text: str) -> Any:
         if self.breaks == "reading":

@@ -84,6 +84,15 @@ def test_notes_of_the_vendor_are_shown_once_with_their_settings():
     assert text.count("note: only fitted after a retry") == 1
 
 
+def test_a_fit_only_without_multi_buffering_is_said():
+    text = printed(run(FakeChain(retried_without=("enable-auto-multi-buffer",))))
+    assert "only fitted after the vendor's retry without multi-buffering (enable-auto-multi-buffer off)" in text
+
+
+def test_a_cached_result_is_said_to_be():
+    assert "cached" in printed(run(FakeChain(cached=True))) and "cached" not in printed(run(FakeChain()))
+
+
 def test_without_hivmc_every_report_says_so_and_with_it_names_it():
     without = run(FakeChain())
     assert NO_HIVMC in printed(without)

@@ -271,14 +271,22 @@ def _back_half(blank: GateResult, prepared: Any, linalg: Any, stages: Stages, st
         return replace(result, refusal=refused, seconds=_total(blank, steps))
     result = replace(
         result,
-        notes=(*result.notes, *compiled.notes),
+        notes=(*result.notes, *_retry(compiled.retried_without), *compiled.notes),
         use=_uses(compiled.memory),
         hivmc=_named(compiled.hivmc),
-        cached=bool(getattr(compiled, "cached", False)),
+        cached=compiled.cached,
     )
     with steps.timed("checks"):
         result = _checked(result, prepared, compiled.final_text, stages)
     return replace(result, seconds=_total(blank, steps))
+
+
+def _retry(without: Sequence[str]) -> list[str]:
+    """What the vendor's compiler says in passing, with exit 0: that it had to give something up."""
+    if not without:
+        return []
+    multi = "multi-buffering" if any("multi-buffer" in name for name in without) else "an optimisation"
+    return [f"only fitted after the vendor's retry without {multi} ({', '.join(without)} off): transfers overlap less"]
 
 
 def _total(blank: GateResult, steps: Steps) -> dict[str, float]:
