@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tdist.findings import Finding
+from tdist.platforms.sim import detector, records
 from tdist.platforms.sim.clocks import AgentClocks, Clock, SlotSpace, WordClock, join_all, join_words
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.race_report import Who
@@ -345,6 +346,52 @@ def test_detector_is_exact_where_most_accesses_are_ordered(seed: int) -> None:
         drive(pair, [dice.operation() for _ in range(120)])
         races += len(pair.findings)
     assert races > 100, "the generator no longer makes races"
+
+
+class TileDice(Dice):
+    """Runs of one width side by side, as most allocations see them, and a few accesses of other shapes."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        r, width = self.random, self.random.choice([1, 3, 4, 8])
+        first = r.randrange(width)
+        tiles = [(at, 1, 0, width) for at in range(first, MEMORY_BYTES - width + 1, width)]
+        r.shuffle(tiles)
+        self.whole = (0, 1, 0, MEMORY_BYTES)
+        self.tiles = tiles[: r.choice([10, 14, 20])]
+        self.places = self.places[: r.choice([1, 3])]
+        self.words = r.random() < 0.3
+
+    def operation(self) -> tuple:
+        r, a = self.random, self.random.randrange(self.agents)
+        pick = r.random()
+        if pick < 0.4:
+            return ("box", a, r.choice(self.tiles), r.random() < 0.4, r.random() < 0.7, r.random() < 0.3)
+        if pick < 0.42:
+            return ("box", a, self.whole, r.random() < 0.4, r.random() < 0.7, r.random() < 0.3)
+        if pick < 0.85:
+            return ("send", a, r.randrange(self.agents), *(r.random() < 0.8 for _ in range(5)))
+        while True:
+            made = super().operation()
+            if self.words or made[0] not in ("word", "atomics"):
+                return made
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_detector_is_exact_where_most_accesses_are_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, with tiles beside accesses of other shapes."""
+    races = tiled = 0
+    for run in range(25):
+        dice = TileDice(1000 * seed + run)
+        few = dice.random.choice([2, 4, 8])
+        monkeypatch.setattr(detector, "FEW_PLAIN", few)
+        monkeypatch.setattr(records, "FEW_PLAIN", few)
+        pair = Pair(dice.random.choice([1, 64]), heals=True)
+        for _ in range(150):
+            drive(pair, [dice.operation()])
+            tiled += bool(pair.detector._tilings)
+        races += len(pair.findings)
+    assert races > 100 and tiled > 500, f"{races}, {tiled}: the generator no longer makes races between tiles"
 
 
 @pytest.mark.parametrize("width", [1, 4])

@@ -27,6 +27,8 @@ from tdist.platforms.sim import race_report
 from tdist.platforms.sim.clocks import AgentClocks, Clock, floor_of
 from tdist.platforms.sim.race_report import Access, Conflict, ReaderFacts, Who
 from tdist.platforms.sim.records import (
+    FEW_PLAIN,
+    UNLINKED,
     AllocationLike,
     GatherRecord,
     Record,
@@ -40,7 +42,8 @@ from tdist.platforms.sim.records import (
     unordered,
     with_other,
 )
-from tdist.platforms.sim.regions import Runs, Shape, box_of, runs_of
+from tdist.platforms.sim.regions import Box, Runs, Shape, box_of, runs_of
+from tdist.platforms.sim.tilings import Tiling
 
 _PRUNE_FROM_RECORDS: Final = 4096
 R = TypeVar("R", bound="Record")
@@ -76,6 +79,7 @@ class Detector:
         self._sink = sink
         self._records: dict[tuple, Record] = {}
         self._shadows: dict[int, Shadow] = {}
+        self._tilings: dict[int, Tiling] = {}
         self._met: dict[tuple, tuple[Finding, Any, Any]] = {}
         self._clocks: dict[int, AgentClocks] = {}
         self.facts: Callable[[Who, int], ReaderFacts] | None = None  # of the agent (who, slot) that loads
@@ -120,13 +124,20 @@ class Detector:
 
     def _make_rd(self, ac: AgentClocks, who: Who, cached: bool) -> Callable[..., None]:
         find, make, check, entry = self._records.get, self._record, self._check, ac.entry
+        tilings, rd_tile = self._tilings.get, self._make_rd_tile(ac, who, cached)
 
         def rd(al, off, rows, stride, width, clk, site):
+            if rows == 1:
+                tiling = tilings(al.lo)
+                if tiling is not None and tiling.width == width and not (off - tiling.first) % width:
+                    return rd_tile(tiling, off, clk, site)
             r = find((al.lo + off, rows, stride, width))
             if r is None:
                 r = make(al, off, rows, stride, width)
                 if r is None:
-                    return
+                    return None
+                if isinstance(r, Tiling):
+                    return rd_tile(r, off, clk, site)
             known = ac.R
             if clk is not None and clk.version > known.version:
                 known = clk
@@ -156,18 +167,73 @@ class Detector:
                 readers[entry] = (entry, ac.counter, site, who)
             else:
                 r.rd = noted(readers, (entry, ac.counter, site, who))
+            return None
 
         return rd
 
+    def _make_rd_tile(self, ac: AgentClocks, who: Who, cached: bool) -> Callable[..., None]:
+        """As `rd`, of a run of a `Tiling`."""
+        check, entry = self._check_tile, ac.entry
+
+        def rd_tile(tiling, off, clk, site):
+            width = tiling.width
+            at = (off - tiling.first) // width
+            page = tiling.pages.get(at >> 4)
+            if page is None:
+                page = tiling.page(at >> 4)
+            place = at & 15
+            known = ac.R
+            if clk is not None and clk.version > known.version:
+                known = clk
+            m = known.m
+            f = ac.F.m if cached else m
+            suspect = False
+            last = page[place]
+            try:
+                if last is not None:
+                    e = last[0]
+                    if e != entry:
+                        suspect = last[1] > m[e] or last[1] > f[e + 1]
+                    else:
+                        suspect = (cached and at in tiling.prev) or (last[1] > ac.last_drain and hidden(last[2], site))
+                for lo, hi, o in tiling.odd:
+                    if lo < off + width and off < hi:
+                        e = o.we
+                        if e != entry:
+                            if o.wc > m[e] or o.wc > f[e + 1]:
+                                suspect = True
+                        elif (cached and o.prev is not None) or (o.wc > ac.last_drain and hidden(o.ws, site)):
+                            suspect = True
+            except IndexError:
+                suspect = True
+            if suspect:
+                check(tiling, at, False, ac, known, ac.F if cached else known, who, site)
+            readers = page[16 + place]
+            if readers is None:
+                page[16 + place] = (entry, ac.counter, site, who)
+                if last is None:
+                    tiling.count += 1
+            else:
+                page[16 + place] = noted(readers, (entry, ac.counter, site, who))
+
+        return rd_tile
+
     def _make_wr(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
         find, make, check, entry = self._records.get, self._record, self._check, ac.entry
+        tilings, wr_tile = self._tilings.get, self._make_wr_tile(ac, who)
 
         def wr(al, off, rows, stride, width, site):
+            if rows == 1:
+                tiling = tilings(al.lo)
+                if tiling is not None and tiling.width == width and not (off - tiling.first) % width:
+                    return wr_tile(tiling, off, site)
             r = find((al.lo + off, rows, stride, width))
             if r is None:
                 r = make(al, off, rows, stride, width)
                 if r is None:
-                    return
+                    return None
+                if isinstance(r, Tiling):
+                    return wr_tile(r, off, site)
             known = ac.W
             m = known.m
             try:
@@ -193,8 +259,51 @@ class Detector:
             r.ws = site
             r.ww = who
             ac.R = known
+            return None
 
         return wr
+
+    def _make_wr_tile(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+        """As `wr`, of a run of a `Tiling`."""
+        check, entry = self._check_tile, ac.entry
+
+        def wr_tile(tiling, off, site):
+            width = tiling.width
+            at = (off - tiling.first) // width
+            page = tiling.pages.get(at >> 4)
+            if page is None:
+                page = tiling.page(at >> 4)
+            place = at & 15
+            known = ac.W
+            m = known.m
+            suspect = False
+            last, readers = page[place], page[16 + place]
+            try:
+                if last is not None:
+                    e = last[0]
+                    suspect = e != entry and (last[1] > m[e] or last[1] > m[e + 1])
+                if readers is not None and unordered(readers, entry, m):
+                    suspect = True
+                for lo, hi, o in tiling.odd:
+                    if lo < off + width and off < hi:
+                        e = o.we
+                        if e != entry and (o.wc > m[e] or o.wc > m[e + 1]):
+                            suspect = True
+                        if o.rd is not None and unordered(o.rd, entry, m):
+                            suspect = True
+            except IndexError:
+                suspect = True
+            if suspect:
+                check(tiling, at, True, ac, known, known, who, site)
+            if last is None:
+                tiling.count += readers is None
+            elif last[0] != entry:
+                tiling.prev[at] = last
+            page[place] = (entry, ac.counter, site, who)
+            page[16 + place] = None
+            ac.R = known
+
+        return wr_tile
 
     def _make_rd_lanes(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
         def rd_lanes(al, offs, width, clk, site):
@@ -255,11 +364,18 @@ class Detector:
 
     # ---- records ---------------------------------------------------------------------------------------------------
 
-    def _record(self, al: AllocationLike, off: int, rows: int, stride: int, width: int) -> Record | None:
-        """The record of a plain box that was not seen in this spelling; None if it touches nothing."""
+    def _record(self, al: AllocationLike, off: int, rows: int, stride: int, width: int) -> Record | Tiling | None:
+        """The record of a plain box that was not seen in this spelling, or the tiling that it is from now on a run of.
+
+        None if it touches nothing.
+        """
         spelled = (al.lo + off, rows, stride, width)
         shadow = self._shadow(al)
-        if shadow.index.fits(*spelled):
+        if rows == 1 and shadow.plain == FEW_PLAIN and shadow.may_be_tiled():
+            tiling = self._tile(shadow, off, width)
+            if tiling is not None:
+                return tiling
+        elif shadow.tiling is None and shadow.index.fits(*spelled):
             return self._keep_tile(Record(shadow, spelled, None))
         box = box_of(*spelled)
         if box is None:
@@ -296,6 +412,8 @@ class Detector:
         record = self._records.get(key)
         if record is None:
             shadow = self._shadow(al)
+            if shadow.tiling is not None:
+                self._untile(shadow)
             record = WordRecord(shadow, key, shape, word, tile)
             if not tile and shadow.keep_loose(record):
                 self._records[key] = record
@@ -328,6 +446,12 @@ class Detector:
         shadow = record.shadow
         if shadow.loose:
             self._link_loose(shadow)
+        if shadow.tiling is not None:
+            if shadow.plain < FEW_PLAIN:
+                shadow.tiling.add_odd(record)
+                record.ow = UNLINKED
+            else:
+                self._untile(shadow)
         self._records[record.key] = record
         shadow.records.append(record)
         if not record.word or record.tile:
@@ -337,6 +461,33 @@ class Detector:
         if shadow.index.tiled and not record.word:
             record.compact()
         return record
+
+    def _tile(self, shadow: Shadow, off: int, width: int) -> Tiling | None:
+        """Of few records and a new run, make a tiling if at least half of them are runs beside it."""
+        al, lo = shadow.allocation, shadow.allocation.lo + off
+        keys = {id(r): r.key for r in shadow.records if isinstance(r.shape, Box)}
+        runs = [key[1] == 1 and key[3] == width and not (key[0] - lo) % width for key in keys.values()]
+        if 2 * sum(runs) < FEW_PLAIN:
+            return None
+        tiles = {at for at, run in zip(keys, runs, strict=True) if run}
+        self._forget(shadow)
+        del self._shadows[al.lo]
+        tiling = Tiling(self._shadow(al), off % width, width)
+        self._refill(al, [r for r in shadow.records if id(r) not in tiles], tiling)
+        for record in shadow.records:
+            if id(record) in tiles:
+                tiling.take(record)
+        return tiling
+
+    def _untile(self, shadow: Shadow) -> None:
+        """Give every run a record of its own: other accesses have come."""
+        tiling, shadow.tiling = shadow.tiling, None
+        assert tiling is not None
+        del self._tilings[shadow.allocation.lo]
+        for _, _, odd in tiling.odd:
+            odd.ow = ()
+        for record in tiling.records():
+            self._keep(record)
 
     def _link_loose(self, shadow: Shadow) -> None:
         """Somebody wants to know which words plain accesses overlap."""
@@ -379,7 +530,11 @@ class Detector:
     def few_plain(self, al: AllocationLike) -> list[Record] | None:
         """All records of accesses that are no signals, while there are few; None if there are many."""
         shadow = self._shadows.get(al.lo)
-        return [] if shadow is None else shadow.few
+        if shadow is None:
+            return []
+        if shadow.tiling is not None:
+            self._untile(shadow)
+        return shadow.few
 
     def plain_records(self, al: AllocationLike, lo: int, hi: int) -> list[Record]:
         """Records of accesses that are no signals (plain ones, atomics on tiles) and touch bytes `[lo, hi)` of `al`."""
@@ -395,6 +550,8 @@ class Detector:
         if shadow is None:
             return
         self._forget(shadow)
+        self._tilings.pop(al.lo, None)
+        shadow.tiling = None
         for record in shadow.records:  # out of its cycles, so that its memory is there again at once
             record.ov = record.ow = ()
         shadow.records.clear()
@@ -414,28 +571,42 @@ class Detector:
             clocks: of everybody who may still access memory or start somebody who does: running agents, all streams,
                 all hosts. Later agents start from a stream's clock.
         """
-        if len(self._records) < self._prune_at:
+        if self._count() < self._prune_at:
             return 0
         alive = list(clocks)
         dropped = self._rebuild(floor_of(alive)) if alive else 0
-        self._prune_at = max(_PRUNE_FROM_RECORDS, 2 * len(self._records))
+        self._prune_at = max(_PRUNE_FROM_RECORDS, 2 * self._count())
         return dropped
+
+    def _count(self) -> int:
+        return len(self._records) + sum(tiling.count for tiling in self._tilings.values())
 
     def _rebuild(self, floor: NDArray[np.int32]) -> int:
         dropped, known = 0, floor.data
         for base, shadow in list(self._shadows.items()):
+            tiling = shadow.tiling
+            if tiling is not None:
+                dropped += tiling.forget_settled(known)
             kept = [record for record in shadow.records if not record.settled(known)]
-            if len(kept) == len(shadow.records):
+            if len(kept) == len(shadow.records) and (tiling is None or tiling.count):
                 continue
             dropped += len(shadow.records) - len(kept)
             self._forget(shadow)
             del self._shadows[base]
-            if kept:
-                self._refill(shadow.allocation, kept)
+            self._tilings.pop(base, None)
+            if tiling is not None and not tiling.count:
+                tiling = None
+            if kept or tiling is not None:
+                self._refill(shadow.allocation, kept, tiling)
         return dropped
 
-    def _refill(self, al: AllocationLike, kept: list[Record]) -> None:
+    def _refill(self, al: AllocationLike, kept: list[Record], tiling: Tiling | None) -> None:
+        """A shadow of these records, and of what they are odd beside."""
         shadow = self._shadow(al)
+        if tiling is not None:
+            shadow.tiling, tiling.shadow = tiling, shadow
+            self._tilings[al.lo] = tiling
+            tiling.odd.clear()
         for record in kept:
             record.shadow, record.ov, record.ow = shadow, (), ()
             self._keep(record)
@@ -450,7 +621,11 @@ class Detector:
             if len(clock.vec) < 2 * ac.space.capacity_slots:
                 ac.grow()
                 clock.grow(ac.space)
-        for other in self._earlier(r, writes, ac.entry if ascend is not seed else None):
+        near = r.ow
+        if near is UNLINKED:
+            assert r.shadow.tiling is not None
+            near = r.shadow.tiling.suspects(r.shape, writes, ac.entry, ac.last_drain, seed.m, ascend.m)
+        for other in self._earlier(r, near, writes, ac.entry if ascend is not seed else None):
             if other.entry == ac.entry:
                 self._check_own(other, writes, ac, who, site, r)
                 continue
@@ -459,13 +634,18 @@ class Detector:
                 mine = Access(ac.entry, ac.counter, site, who, writes, r.shape, r.word)
                 self._report(Conflict(other, mine, in_seed, ac, seed, ascend, r.shadow.allocation))
 
-    def _earlier(self, r: Record, writes: bool, cached: int | None) -> Iterator[Access]:
+    def _check_tile(
+        self, tiling: Tiling, at: int, writes: bool, ac: AgentClocks, seed: Clock, ascend: Clock, who: Who, site: Any
+    ) -> None:
+        self._check(tiling.record(at), writes, ac, seed, ascend, who, site)
+
+    def _earlier(self, r: Record, near: Iterable[Record], writes: bool, cached: int | None) -> Iterator[Access]:
         """What may conflict with an access to `r`: its own words never do, everything else that overlaps may.
 
+        `near` are those that are not in `r.ov`.
         `cached` is the agent of a load through the data cache: its own store does not make it see what came before.
         """
-        records = (*r.ov, *r.ow) if r.word else (r, *r.ov, *r.ow)
-        for record in records:
+        for record in (*(() if r.word else (r,)), *r.ov, *near):
             yield from record.writes()
             if writes:
                 yield from record.reads()
@@ -496,13 +676,14 @@ class Detector:
         """Sizes and counts of now."""
         records = [record for shadow in self._shadows.values() for record in shadow.records]
         return DetectorStats(
-            records=len(records),
+            records=len(records) + sum(tiling.count for tiling in self._tilings.values()),
             allocations=len(self._shadows),
             overlaps=sum(map(count_overlaps, records)),
             irregular=sum(isinstance(record._shape, Runs) for record in records),
             races_met=self._races_met,
             shadow_bytes=sum(map(size_bytes_of, records))
             + sum(shadow.size_bytes() for shadow in self._shadows.values())
+            + sum(tiling.size_bytes() for tiling in self._tilings.values())
             + sys.getsizeof(self._records),
         )
 

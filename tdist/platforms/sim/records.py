@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tdist.platforms.sim.race_report import Access, Who
 from tdist.platforms.sim.regions import Box, RegionIndex, Runs, Shape, box_of
+
+if TYPE_CHECKING:
+    from tdist.platforms.sim.tilings import Tiling
 
 FEW_PLAIN: Final = 8
 """So many plain records are asked one by one for each new word."""
@@ -29,10 +32,11 @@ class Shadow:
 
     `few` are the plain records while there are few, else None. `loose` are words that were not compared with them: all
     of one width and alignment, so that they do not overlap each other. Their `ov` is `few`. Signals are written and
-    polled again and again and hardly ever stored to, so most are never compared.
+    polled again and again and hardly ever stored to, so most are never compared. With a `tiling` there are no words,
+    and all records are odd ones.
     """
 
-    __slots__ = ("allocation", "few", "index", "keys", "loose", "plain", "records", "tiles", "words")
+    __slots__ = ("allocation", "few", "index", "keys", "loose", "plain", "records", "tiles", "tiling", "words")
 
     def __init__(self, allocation: AllocationLike) -> None:
         self.allocation = allocation
@@ -43,6 +47,7 @@ class Shadow:
         self.plain = self.tiles = 0  # records of accesses that are no signals; those of them that are atomics on tiles
         self.few: list[Record] | None = []
         self.loose: list[Record] = []
+        self.tiling: Tiling | None = None  # what else is accessed, in runs without records
 
     def note_plain(self, record: Record) -> None:
         """One more record of accesses that are no signals."""
@@ -72,6 +77,10 @@ class Shadow:
         loose.append(record)
         self.records.append(record)
         return True
+
+    def may_be_tiled(self) -> bool:
+        """Whether all records are plain, few, and all there is."""
+        return self.few is not None and self.tiling is None and len(self.records) == self.plain and not self.tiles
 
     def has_words(self) -> bool:
         """Whether there are records of words."""
