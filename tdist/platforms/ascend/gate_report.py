@@ -72,7 +72,7 @@ def _rows(results: Sequence[GateResult]) -> Iterator[tuple[str, list[Text]]]:
     yield "calls", [Text(_FORMS.get(result.form, result.form)) for result in results]
     for memory in dict.fromkeys(use.memory for result in results for use in result.use):
         yield memory, [_use(result, memory) for result in results]
-    for name in dict.fromkeys(name for result in results for name in result.counts):
+    for name in dict.fromkeys(name for result in results for name, count in result.counts.items() if count):
         yield name, [Text(str(result.counts[name]) if name in result.counts else "") for result in results]
     yield "time", [Text(_time(result)) for result in results]
 
@@ -161,9 +161,10 @@ def _render_findings(results: Sequence[GateResult], console: Console) -> None:
 def limits(report: GateReport) -> list[str]:
     """What this run could not have seen."""
     said = []
-    if any(result.hivmc is None and not result.refusal for result in report.results):
+    through = [result for result in report.results if result.refusal is None]
+    if any(result.hivmc is None for result in through):
         said.append("code generation and link: no hivmc here (it comes with CANN), the final module is the result")
-    else:
+    elif through:
         said.append("the link against the device library")
     said.append("no argument is specialised by its value: the vendor's launcher compiles an int argument of value 1 in")
     return said
