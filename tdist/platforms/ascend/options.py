@@ -151,6 +151,11 @@ _WITHOUT_EFFECT = frozenset(
 _OTHER_FAMILY = ("compile_on_910_95", "force_simt_only")
 
 
+ONE_THREAD = "--mlir-disable-threading"
+"""For all of the vendor's programs: with a thread pool, AscendNPU-IR 1.2.0 crashes now and then on kernels that it
+compiles, and the order of what is said depends on chance. What is made is the same."""
+
+
 def bishengir_flags(options: CompileOptions, target: Target) -> tuple[str, ...]:
     """The flags of `bishengir-compile` for a kernel, in the order in which triton-ascend gives them."""
     chosen = tuple(
@@ -159,11 +164,11 @@ def bishengir_flags(options: CompileOptions, target: Target) -> tuple[str, ...]:
         if each.metadata["flag"] is not None and (value := getattr(options, each.name)) is not None
     )
     always = ("--enable-hfusion-compile=true", "--enable-hivm-compile=true", "--enable-triton-kernel-compile=true")
-    return (f"--target={target.name}", *chosen, *always)
+    return (f"--target={target.name}", *chosen, *always, ONE_THREAD)
 
 
 def adapter_flags(options: CompileOptions) -> tuple[str, ...]:
-    """The passes of `triton-adapter-opt`, in order, with what a kernel's options say to them."""
+    """The flags of `triton-adapter-opt`: its passes in order, with what a kernel's options say to them."""
     simt = options.force_simt_template or options.compile_mode == "unstructured_in_simt"
     access = f"compile-on-910-95=False force-simt-template={simt}"
     linalg = {
@@ -174,6 +179,7 @@ def adapter_flags(options: CompileOptions) -> tuple[str, ...]:
         "compile-on-910-95": False,
     }
     return (
+        ONE_THREAD,
         *(("--triton-linearize",) if options.enable_linearize else ()),
         f"--discrete-mask-access-conversion={access}",
         "--triton-to-annotation",

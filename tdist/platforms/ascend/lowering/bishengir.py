@@ -3,8 +3,6 @@
 Everything up to that module is the vendor's own compiler. The code generator behind it, `hivmc`, comes with CANN only:
 where it is on PATH it runs too, else the final module is the result and `Compiled.form` says so.
 
-The compiler runs on one thread: with its thread pool, version 1.2.0 crashes now and then on kernels that it compiles.
-
 Ordering:
     The final module is what the checks of order read; whatever the vendor moved, merged or dropped has been by then.
 
@@ -43,7 +41,7 @@ _FINAL = "module.hivm.opt.mlir"
 _NO_BACK_END = "External hivmc run fails, returning module before running external compiler"
 _REPRODUCER = "reproducer.mlir"
 _LARGEST = 5
-_ALWAYS = ("--enable-debug-info=true", "--enable-memory-display", "--mlir-disable-threading")
+_ALWAYS = ("--enable-debug-info=true", "--enable-memory-display")
 _GENERIC = ("--mlir-print-op-generic", "--mlir-print-debuginfo")
 _KERNEL = re.compile(
     r'func\.func (?:public )?@"?([\w.$-]+)"?\('

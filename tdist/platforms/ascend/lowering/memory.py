@@ -79,8 +79,8 @@ class MemoryOfFunction:
         return self.needed_bytes <= self.capacity_bytes
 
     def largest(self, count: int) -> list[Buffer]:
-        """Its largest buffers, all copies counted; buffers of one line and shape count once."""
-        by_place = {(buffer.loc, buffer.shape): buffer for buffer in self.buffers}
+        """Its largest buffers, all copies counted; what shares place, line and shape counts once."""
+        by_place = {(buffer.offsets_bytes, buffer.loc, buffer.shape): buffer for buffer in self.buffers}
         return sorted(by_place.values(), key=lambda b: -b.extent_bytes * len(b.offsets_bytes))[:count]
 
 

@@ -142,7 +142,7 @@ REFUSALS: tuple[Refusal, ...] = (
     *(_overflows(space) for space in _MEMORY),
     Refusal(
         re.compile(
-            r"^'(?P<op>[\w.]+)' op failed to verify that operand at idx \d+ should have element type (?P<types>.*)"
+            r"^'(?P<op>[\w.]+)' op failed to verify that operand at idx .*? should have element type (?P<types>.*)"
         ),
         "needs {op} for an element type that this chip's library does not have",
         "convert the values to one of: {types}",

@@ -212,7 +212,7 @@ class _Supervised:
     def status(self) -> dict:
         """What the supervisor said of the end."""
         self._process.wait()
-        return json.loads(self._ended) if self._ended else {}
+        return json.loads(self._ended.splitlines()[0]) if self._ended else {}
 
     def stop(self) -> dict:
         """End the program with all that it started."""

@@ -5,8 +5,9 @@ Run as a script, never imported by tdist: `python -I -S -B supervise.py JSON`, J
     {"parent": pid, "status": fd, "argv": […], "limits": {"RLIMIT_CORE": bytes, …}, "remove": path | null}
 
 The tool gets a process group of its own, this process's standard streams and the limits. When it ends, whatever it
-started is killed and its wait status goes to `status`. When the parent dies (also by SIGKILL), or this process is told
-to stop (SIGTERM), everything is killed, and the directory `remove` is deleted where the parent can no longer do that.
+started is killed and its wait status goes to `status`, as a line of JSON; a tool that cannot start says so before that.
+When the parent dies (also by SIGKILL), or this process is told to stop (SIGTERM), everything is killed, and the
+directory `remove` is deleted where the parent can no longer do that.
 
 A process between, because what has to happen between fork and exec is not safe in a process with threads, and because
 only a subreaper finds what a tool's children leave behind.
@@ -40,8 +41,12 @@ def main() -> NoReturn:
     if os.getppid() != order["parent"]:
         _remove(order["remove"])
     elif status is not None:
-        os.write(order["status"], json.dumps({"status": status}).encode())
+        _tell(order, {"status": status})
     os._exit(0)
+
+
+def _tell(order: dict, news: dict) -> None:
+    os.write(order["status"], json.dumps(news).encode() + b"\n")
 
 
 def _start(order: dict) -> int:
@@ -57,7 +62,7 @@ def _start(order: dict) -> int:
     try:
         _become(order)
     except OSError as error:
-        os.write(order["status"], json.dumps({"cannot_run": f"{error.strerror}"}).encode())
+        _tell(order, {"cannot_run": error.strerror})
     os._exit(_CANNOT_RUN)
 
 
