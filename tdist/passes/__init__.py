@@ -10,6 +10,7 @@ from tdist.errors import UsageError
 from tdist.ir.collection import no_collection
 from tdist.passes.base import KernelPass
 from tdist.passes.canonicalize import CanonicalizePass
+from tdist.passes.combine_dots import CombineDotsPass
 from tdist.passes.convert_triton_distributed_to_hivm import ConvertTritonDistributedToHivmPass
 from tdist.passes.cse import CsePass
 from tdist.passes.dce import DcePass
@@ -31,6 +32,7 @@ PASSES: dict[str, type[KernelPass]] = {
         LicmPass,
         DcePass,
         SplitSubVecPass,
+        CombineDotsPass,
         ConvertTritonDistributedToHivmPass,
     )
 }
