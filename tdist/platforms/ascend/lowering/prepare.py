@@ -2,7 +2,8 @@
 
 The passes are those of the simulated platform: they act on the exact effects of the distributed operations, so what
 they delete or merge is what the dialect of the real compiler would lose. Early returns become `scf.if` here, too:
-triton-adapter-opt 3.2.0 crashes on branches between blocks that hold a loop.
+triton-adapter-opt 3.2.0 crashes on branches between blocks that hold a loop. Dots accumulate in place as after
+Triton's own combine pass: the vendor's compiler puts every sum behind a dot on the vector cores.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tdist.passes import DEFAULT_PIPELINE, CompileReport, run_pipeline
 from tdist.passes.base import all_ops
 from tdist.platforms.ascend.symbols import check_module
 
-PIPELINE: tuple[str, ...] = (*DEFAULT_PIPELINE, "convert-triton-distributed-to-hivm")
+PIPELINE: tuple[str, ...] = (*DEFAULT_PIPELINE, "combine-dots", "dce", "convert-triton-distributed-to-hivm")
 _DOTS = ("tt.dot", "tt.dot_scaled")
 
 
