@@ -154,11 +154,6 @@ def panel_fits(
     return least >= 0 and most + size_bytes <= al.hi - al.lo
 
 
-def with_axis(box: Sequence[int], axis: int, extent: int) -> tuple[int, ...]:
-    """A box with all lanes of one axis on."""
-    return (*box[: 2 * axis], 0, extent, *box[2 * axis + 2 :])
-
-
 def _clip(shape: tuple[int, ...], box: Sequence[int]) -> Any:
     low, extents, partial = [], [], False
     for axis, lanes in enumerate(shape):
@@ -282,7 +277,14 @@ def load_box(
             ):
                 if detect:
                     ag.rd(al, at, rows, down, width, clk, site)
-                return whole(al, at, down, shape)
+                if cache is None:
+                    return finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
+                key = (at, down, shape, dtype)
+                tile = cache.find(al, key)
+                if tile is None:
+                    tile = finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
+                    cache.keep(al, key, tile)
+                return tile
         elif linear and not vecs:
             at, width = address - al.lo, shape[0] * size
             if (
@@ -311,16 +313,6 @@ def load_box(
         tile = tile.flip(region.flips) if region.flips else tile
         tile = _embed(ag, finish(tile), region, shape, fill, dtype) if region.partial else finish(tile)
         if cache is not None:
-            cache.keep(al, key, tile)
-        return tile
-
-    def whole(al, at, down, shape):
-        if cache is None:
-            return finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
-        key = (at, down, shape, dtype)
-        tile = cache.find(al, key)
-        if tile is None:
-            tile = finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
             cache.keep(al, key, tile)
         return tile
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
@@ -12,29 +11,41 @@ import torch
 DEFAULT_BYTES = 256 << 20
 
 
-class TileCache:
-    """Least recently used tiles by (allocation, place); an entry is valid while the allocation's version is the same.
+class Entry:
+    """A tile, and what it was made from; `used` grows with time."""
 
-    Tiles in it are shared and must never be written to.
+    __slots__ = ("owner", "tile", "used", "version")
+
+    def __init__(self, al: Any, tile: torch.Tensor, used: int) -> None:
+        self.owner = weakref.ref(al)
+        self.version = al.version
+        self.tile = tile
+        self.used = used
+
+
+class TileCache:
+    """Recently used tiles by (allocation, place); an entry is valid while the allocation's version is the same.
+
+    When it is full, the quarter of it that was not used for longest is dropped at once, so that a hit has next to
+    nothing to note. Tiles in it are shared and must never be written to.
     """
 
     def __init__(self, limit_bytes: int = DEFAULT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        self._tiles: OrderedDict[Hashable, tuple[Any, int, torch.Tensor]] = OrderedDict()
+        self._tiles: dict[Hashable, Entry] = {}
+        self._now = 0
 
     def find(self, al: Any, key: Hashable) -> torch.Tensor | None:
         """The tile, if the allocation has not been written to since it was kept."""
-        place = (id(al), key)
-        entry = self._tiles.get(place)
+        entry = self._tiles.get((id(al), key))
         if entry is None:
             return None
-        owner, version, tile = entry
-        if version != al.version or owner() is not al:
-            self._drop(place)
+        if entry.version != al.version or entry.owner() is not al:
+            self._drop((id(al), key))
             return None
-        self._tiles.move_to_end(place)
-        return tile
+        entry.used = self._now = self._now + 1
+        return entry.tile
 
     def keep(self, al: Any, key: Hashable, tile: torch.Tensor) -> None:
         size = tile.nbytes
@@ -42,16 +53,23 @@ class TileCache:
             return
         place = (id(al), key)
         self._drop(place)
-        self._tiles[place] = (weakref.ref(al), al.version, tile)
+        self._now += 1
+        self._tiles[place] = Entry(al, tile, self._now)
         self.held_bytes += size
-        while self.held_bytes > self.limit_bytes:
-            self._drop(next(iter(self._tiles)))
+        if self.held_bytes > self.limit_bytes:
+            self._shrink()
 
     def clear(self) -> None:
         self._tiles.clear()
         self.held_bytes = 0
 
+    def _shrink(self) -> None:
+        for place, _ in sorted(self._tiles.items(), key=lambda item: item[1].used):
+            if self.held_bytes * 4 <= self.limit_bytes * 3:
+                return
+            self._drop(place)
+
     def _drop(self, place: Hashable) -> None:
         entry = self._tiles.pop(place, None)
         if entry is not None:
-            self.held_bytes -= entry[2].nbytes
+            self.held_bytes -= entry.tile.nbytes

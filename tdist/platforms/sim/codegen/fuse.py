@@ -339,9 +339,10 @@ def _place(g: Generator, panel: Panel, kk: str) -> list[str]:
     shape = [str(n) for n in lattice.shape]
     shape[panel.axis] = kk
     strides = "".join(f"{g.poly_text(s)}, " for s in lattice.strides)
-    box = g.box_text(Box(lattice.shape, panel.bounds, panel.conditions))
-    if box is not None:
-        box = g.emit.reuse(("panel", box, panel.axis, kk), f"with_axis({box}, {panel.axis}, {kk})", "box")
+    bounds = panel.bounds
+    if bounds or panel.conditions:
+        bounds = (*bounds, Bound(panel.axis, None, Poly.symbol(kk)))
+    box = g.box_text(Box(lattice.shape, bounds, panel.conditions))
     return [f"({', '.join(shape)})", g.poly_text(lattice.base), f"({strides})", box or "None"]
 
 
