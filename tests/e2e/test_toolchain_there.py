@@ -1,0 +1,140 @@
+"""Where the running environment has stock Triton, commands that need the vendor's tools run in the other environment.
+
+The environment with stock Triton is this one seen through links, with another package `triton` in place of
+triton-ascend; the vendor's environment is made of links to the packages of this one. No network is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tdist.platforms.ascend import toolchain
+
+VENDOR = ("triton", "triton_ascend", "ascendnpuir", "ascendnpu_ir")
+MAIN = """
+import site, sys
+site.addsitedir(sys.argv[1])
+sys.argv[:] = [sys.argv[2].rpartition(".")[2], *sys.argv[3:]]
+import importlib
+importlib.import_module("MODULE").main()
+"""
+KERNEL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, y_ptr, n: tl.int32, BLOCK: tl.constexpr = 128):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n, other=0.0) * 2, mask=offs < n)
+"""
+
+
+class StockEnvironment(NamedTuple):
+    """An environment with stock Triton, in a folder with `kernels.py`."""
+
+    site: Path
+    folder: Path
+    cache: Path
+
+    def run(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run the command whose `main` is in `module`."""
+        code = MAIN.replace("MODULE", module)
+        return subprocess.run(
+            [sys.executable, "-S", "-P", "-c", code, str(self.site), module, *words],
+            cwd=self.folder,
+            env={**os.environ, "TDIST_CACHE_DIR": str(self.cache)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+
+def is_vendors(name: str) -> bool:
+    return any(name == package or name.startswith(f"{package}-") for package in VENDOR)
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> StockEnvironment:
+    root = tmp_path_factory.mktemp("stock")
+    site = root / "site-packages"
+    site.mkdir()
+    for entry in installed().iterdir():
+        if not is_vendors(entry.name) and entry.name != "__pycache__":
+            (site / entry.name).symlink_to(entry)
+    (site / "triton").mkdir()
+    (site / "triton" / "__init__.py").write_text("__version__ = '3.9.0'\n")
+    (site / "triton-3.9.0.dist-info").mkdir()
+    (site / "triton-3.9.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: triton\nVersion: 3.9.0\n")
+    (root / "kernels.py").write_text(KERNEL)
+    return StockEnvironment(site, root, root / "cache")
+
+
+def installed() -> Path:
+    """The folder of packages that has the vendor's."""
+    import triton
+
+    return Path(str(triton.__file__)).parents[1]
+
+
+@pytest.fixture(scope="module")
+def toolchain_made(stock: StockEnvironment) -> Path:
+    """The vendor's environment, at the place where the commands look for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TDIST_CACHE_DIR", str(stock.cache))
+        folder = toolchain.place()
+        folder.mkdir(parents=True, mode=0o700)
+        for entry in installed().iterdir():
+            if is_vendors(entry.name) or entry.name.startswith("pybind11"):
+                (folder / entry.name).symlink_to(entry)
+        toolchain._write_record(folder)
+    return folder
+
+
+def test_without_the_other_environment_it_says_how_to_make_one(stock):
+    ended = stock.run("tdist.tools.main", "compile", "kernels.py::double", "--sig", "x_ptr=*fp16,y_ptr=*fp16")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "stock triton 3.9.0 is installed where tdist needs triton-ascend 3.2.0" in ended.stderr
+    assert "`tdist toolchain ascend`" in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_an_operator_is_not_run_without_it_either(stock):
+    ended = stock.run("tdist.verify.cli", "all_gather", "--compile-for", "Ascend910B3")
+    assert ended.returncode == 3 and not ended.stdout
+    assert "`tdist toolchain ascend`" in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_a_kernel_is_compiled_there(stock, toolchain_made):
+    sig = "x_ptr=*fp16,y_ptr=*fp16"
+    ended = stock.run("tdist.tools.main", "compile", "kernels.py::double", "--sig", sig, "--json", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    value = json.loads((stock.folder / "report.json").read_text())
+    assert [result["verdict"] for result in value["results"]] == ["clean", "clean"]
+    assert "bishengir-compile 1.2.0" in value["run"]["tools"]
+
+
+def test_exit_status_and_messages_come_through(stock, toolchain_made):
+    ended = stock.run("tdist.tools.main", "compile", "kernels.py::dubble")
+    assert ended.returncode == 2 and "its kernels: double" in ended.stderr
+
+
+def test_an_operator_is_verified_and_compiled_there(stock, toolchain_made):
+    words = ["--nranks", "2", "--shape", "m=16,n=16", "--dtype", "fp16", "--sync", "barrier", "--launches", "1"]
+    words += ["--compile-for", "Ascend910B3", "--barrier-all-sync", "true", "--json", "operator.json"]
+    ended = stock.run("tdist.verify.cli", "all_gather", *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (result,) = json.loads((stock.folder / "operator.json").read_text())["compiled"]["gate"]["results"]
+    assert (result["label"], result["verdict"]) == ("fp16 barrier", "clean")
+
+
+def test_check_says_what_is_there(stock, toolchain_made):
+    ended = stock.run("tdist.tools.main", "toolchain", "ascend", "--check")
+    assert ended.returncode == 0, ended.stderr
+    assert str(toolchain_made) in ended.stdout and ended.stdout.count("  ok") == len(toolchain.PROGRAMS)
