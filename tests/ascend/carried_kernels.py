@@ -42,7 +42,7 @@ def signal_wait_until(emit, sig, cmp, value):
     return emit_extern(emit, (*LIBRARY, "aclshmem_signal_wait_until"), operands, tl.int32, False)
 
 
-# ---- calls on values, on arguments, on derived pointers --------------------------------------------------------------
+# ---- calls on values, on arguments, on derived pointers -------------------------------------------------------------
 
 
 @triton.jit
@@ -166,7 +166,7 @@ def remote_cas(sig, x, n, B: tl.constexpr):
     tl.store(sig + 1, seen + tl.atomic_add(word + 16, 1, sem="release", scope="sys"))
 
 
-# ---- pointers through control flow ------------------------------------------------------------------------------------
+# ---- pointers through control flow ----------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -207,7 +207,7 @@ def while_scalar(x, buf, n, B: tl.constexpr):
 @triton.jit
 def if_both(x, buf, n, B: tl.constexpr):
     offs = tl.arange(0, B)
-    if n > 4:
+    if n > 4:  # noqa: SIM108
         there = dl.symm_at(buf, n + 1)
     else:
         there = dl.symm_at(buf, n + 2)
@@ -230,7 +230,7 @@ def if_nested(x, buf, sig, n, B: tl.constexpr):
     for i in range(0, n):
         there = buf + i * B
         if i > 1:
-            if i > 2:
+            if i > 2:  # noqa: SIM108
                 there = dl.symm_at(there, i)
             else:
                 there = dl.symm_at(buf, 0) + 8
@@ -292,7 +292,7 @@ def token_merged(buf, sig, out, n, B: tl.constexpr):
     tl.store(out + offs, tl.load(dl.consume_token(buf, token) + offs))
 
 
-# ---- tokens on many pointers ------------------------------------------------------------------------------------------
+# ---- tokens on many pointers ----------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -387,7 +387,7 @@ def block_on_consumed(buf, sig, out, n, B: tl.constexpr, C: tl.constexpr):
         to = tl.advance(to, (0, C))
 
 
-# ---- pointers to other elements -----------------------------------------------------------------------------------------
+# ---- pointers to other elements -------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -412,7 +412,7 @@ def cast_to_bytes(wide, n, B: tl.constexpr):
     tl.store(words + offs, offs)
 
 
-# ---- kernels of one card ------------------------------------------------------------------------------------------------
+# ---- kernels of one card --------------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -441,7 +441,7 @@ def plain_table(wide, out, n, B: tl.constexpr):
     tl.store(out + offs, tl.load(there + offs))
 
 
-# ---- with tl.dot ----------------------------------------------------------------------------------------------------------
+# ---- with tl.dot ----------------------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -462,7 +462,7 @@ def dot_after_wait(x, buf, sig, out, n, B: tl.constexpr, C: tl.constexpr):
     tl.store(out + rows * B + tl.arange(0, B)[None, :], total.to(tl.float16))
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------------
+# ---- what is refused ------------------------------------------------------------------------------------------------
 
 
 @triton.jit

@@ -1,10 +1,10 @@
 """TTIR → Linalg by `triton-adapter-opt`, with the distributed calls in it.
 
-An adapter that knows `hivm.hir.custom` takes a prepared kernel as it is (form `direct`). That of triton-ascend 3.2.0 does
-not; the calls travel through it as opaque ones and are put back behind it: as calls of functions (`call`), or, should it
-not take these, as `tt.extern_elementwise` (`extern`). A kernel without any distributed call goes directly, unless scalar
-pointers come out of its branches and loops: this adapter crashes on them or, worse, forgets one of two. They travel as
-offsets, for which `call` stands as well.
+An adapter that knows `hivm.hir.custom` takes a prepared kernel as it is (form `direct`). That of triton-ascend 3.2.0
+does not; the calls travel through it as opaque ones and are put back behind it: as calls of functions (`call`), or,
+should it not take these, as `tt.extern_elementwise` (`extern`). A kernel without any distributed call goes directly,
+unless scalar pointers come out of its branches and loops: this adapter crashes on them or, worse, forgets one of two.
+They travel as offsets, for which `call` stands as well.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def to_linalg(prepared: Prepared, options: CompileOptions, steps: Steps) -> Lina
     for form in job.forms():
         outcome = job.attempt(form)
         if not isinstance(outcome, _Failure):
-            steps.keep("linalg", outcome)
-            return Linalg(outcome, form, _notes(failures))
+            text, notes = outcome
+            steps.keep("linalg", text)
+            return Linalg(text, form, (*_notes(failures), *notes))
         failures.append(outcome)
         if outcome.run.timed_out or outcome.run.out_of_memory:
             break
@@ -124,11 +125,11 @@ class _Job:
             return (DIRECT, Carrier.CALL, Carrier.EXTERN)
         return (Carrier.CALL, Carrier.EXTERN)
 
-    def attempt(self, form: str) -> str | _Failure:
-        """The Linalg text, with all calls in it."""
+    def attempt(self, form: str) -> tuple[str, tuple[str, ...]] | _Failure:
+        """The Linalg text, with all calls in it, and notes."""
         if form == DIRECT:
             text = self._adapted(form, print_generic(self.prepared.module))
-            return text if isinstance(text, _Failure) else self._checked(read_generic(text))
+            return text if isinstance(text, _Failure) else (self._checked(read_generic(text)), ())
         with self.steps.timed("carry"):
             carried = self._carry(Carrier(form))
             source = print_generic(carried.module)
@@ -136,7 +137,9 @@ class _Job:
         if isinstance(text, _Failure):
             return text
         with self.steps.timed("restore"):
-            return self._checked(restore(read_generic(text), carried))
+            module = read_generic(text)
+            notes = restore(module, carried)
+            return self._checked(module), notes
 
     def _carry(self, carrier: Carrier) -> Carried:
         return carry(self.prepared.module, [arg.name for arg in self.prepared.args], carrier)
@@ -192,7 +195,7 @@ class _Job:
         Loops that carry tensors of pointers or block pointers come first, then branches that merge them.
         """
         ops = all_ops(self.prepared.module)
-        suspects = [op for name in ("scf.for", "scf.while", "scf.if") for op in ops if op.name == name]
+        suspects = [op for name in ("scf.for", "scf.while", "scf.if", "arith.select") for op in ops if op.name == name]
         known = (str(loc) for op in suspects if _carries_pointers(op) and (loc := loc_of(op)) is not None)
         return next(known, self._at())
 
@@ -206,8 +209,8 @@ def _carries_pointers(op: Operation) -> bool:
 def _notes(failures: Sequence[_Failure]) -> tuple[str, ...]:
     """A second form for distributed calls says something of the vendor's adapter; offsets for pointers do not."""
     return tuple(
-        f"the vendor's adapter fails on the calls of this kernel as `{each.form}` ({each.run.ending}) and takes them as "
-        "`extern`"
+        f"the vendor's adapter fails on the calls of this kernel as `{each.form}` ({each.run.ending}); they went "
+        "through in another form"
         for each in failures
         if each.form != DIRECT
     )

@@ -16,11 +16,11 @@ from enum import StrEnum
 
 from xdsl.dialects.builtin import (
     BoolAttr,
-    FlatSymbolRefAttr,
     FunctionType,
     IntegerType,
     ModuleOp,
     StringAttr,
+    SymbolRefAttr,
     TensorType,
     i32,
 )
@@ -172,7 +172,7 @@ def _call_op(site: Site, values: Sequence[SSAValue]) -> Operation:
     return CallOp.create(
         operands=values,
         result_types=site.result_types,
-        properties={"callee": FlatSymbolRefAttr(site.carrier)},
+        properties={"callee": SymbolRefAttr(site.carrier)},
     )
 
 

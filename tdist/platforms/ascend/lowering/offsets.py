@@ -1,8 +1,8 @@
 """Scalar pointers → distances from the kernel's arguments, traced through all that a kernel does with them.
 
-triton-adapter-opt 3.2.0 takes a scalar pointer from an argument or from `tt.addptr` only. One that travels through
-`scf.if`, `scf.for`, `scf.while` or `arith.select` crashes it, in kernels of one card as well. So such pointers travel as
-integers here, and are made again from the argument where they arrive.
+triton-adapter-opt 3.2.0 takes a scalar pointer from an argument or from `tt.addptr` only. On one that travels through
+`scf.if`, `scf.for`, `scf.while` or `arith.select` it crashes or forgets where it came from, in kernels of one card as
+well. So such pointers travel as integers here, and are made again from the argument where they arrive.
 
 Distances are in elements. A single one keeps its width; sums and what travels have 64 bits, as addresses do.
 """

@@ -1,9 +1,9 @@
 """Phase 2: calls of the device library put back where they were, on the memory that the adapter made of pointers.
 
-The adapter turns a pointer into a kernel's argument (a `memref`) and an offset. A site that gave a pointer is an integer
-there, and every offset that depends on it belongs to the memory that the site's call returns: the accesses at these
-offsets move over to that memory, and the integer becomes 0. Dependence is followed through arithmetic, loops and
-branches; where a branch gives one memory and its other side another, memory is what the branch gives.
+The adapter turns a pointer into a kernel's argument (a `memref`) and an offset. A site that gave a pointer is an
+integer there, and every offset that depends on it belongs to the memory that the site's call returns: the accesses at
+these offsets move over to that memory, and the integer becomes 0. Dependence is followed through arithmetic, loops and
+branches; where the two branches of an `if` give offsets in different memories, they give these memories, too.
 
 Nothing is guessed. An offset that depends on unrelated sites, a loop in which memory changes, a site that nobody uses
 or that is not found again is an error with the kernel's line.
@@ -31,13 +31,14 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.memref import ReinterpretCastOp
+from xdsl.dialects.scf import IfOp, YieldOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tdist.errors import KernelError
 from tdist.ir import hivm
-from tdist.ir.arith import SelectOp
 from tdist.ir.location import loc_of
 from tdist.passes.base import all_ops, erase, insert_before, replace
+from tdist.passes.convert_triton_distributed_to_hivm import TYPE_NAMES
 from tdist.passes.fold import make_constant
 from tdist.platforms.ascend.lowering.offsets import with_result_types
 from tdist.platforms.ascend.lowering.sites import Carried, PointerOperand, Root, Site, site_number
@@ -69,8 +70,11 @@ class _Base:
     mixed: tuple[_Base, _Base] | None = None
 
 
-def restore(linalg: ModuleOp, carried: Carried) -> ModuleOp:
+def restore(linalg: ModuleOp, carried: Carried) -> tuple[str, ...]:
     """Put the calls of `carried` back into what the adapter made of it, in place.
+
+    Returns:
+        What a user should know: calls that are not in the kernel.
 
     Raises:
         KernelError: a call that cannot be put back for certain; names the kernel's line and why.
@@ -84,7 +88,7 @@ def restore(linalg: ModuleOp, carried: Carried) -> ModuleOp:
     work.finish()
     for key, value in carried.module.attributes.items():
         linalg.attributes[key] = value
-    return linalg
+    return tuple(work.notes)
 
 
 class _Restore:
@@ -94,6 +98,7 @@ class _Restore:
         self.found: dict[int, Operation] = {}
         self.used: set[object] = set()
         self.merges = 0
+        self.notes: dict[str, None] = {}  # in order, each once
 
     def function(self, function: Operation) -> None:
         self.entry = function.regions[0].blocks[0]
@@ -228,7 +233,7 @@ class _Restore:
         if number in self.found:
             raise _lost(site, "the vendor's adapter made several calls of one")
         inputs = [self._input(op, site, operand) for operand in site.operands]
-        call = _custom(site, inputs, self.entry)
+        call = _call(site, inputs, self.entry)
         insert_before(op, call)
         call.location = site.call.location
         self.found[number] = call
@@ -290,7 +295,7 @@ class _Restore:
     ) -> None:
         """Let `op` give memory, too: one for each pair of bases, however many offsets it has."""
         pairs = list(dict.fromkeys(merged.values()))
-        sides = [self._sides(op, pair) for pair in pairs]
+        sides = [self._sides(op, pair, ends) for pair in pairs]
         for end, index in zip(ends, (0, 1), strict=True):
             end.operands = [*end.operands, *(side[index] for side in sides)]
         new = with_result_types(op, [*op.result_types, *(side[0].type for side in sides)])
@@ -300,11 +305,43 @@ class _Restore:
         for k, pair in merged.items():
             self.bases[new.results[k]] = bases[pairs.index(pair)]
 
-    def _sides(self, op: Operation, pair: Sequence[_Base | None]) -> list[SSAValue]:
+    def _sides(self, op: Operation, pair: Sequence[_Base | None], ends: Sequence[Operation]) -> list[SSAValue]:
+        """The memories that the branches of `op` give, in a form that the vendor's compiler sees through.
+
+        It takes memory that an `if` gives for global memory if a branch gives a call's result or an argument. It does
+        not look through a second `if`, nor through the `arith.select` that it makes of an `if` whose branches give what
+        was there before: it would copy that memory on chip, and lose what is stored. A call is what helps.
+        """
         root = _root(pair)
         if any(base is not None and base.root != root for base in pair):
             raise self._error(op, "an address comes from memory of two arguments")
-        return [self._view(root, op) if base is None else base.memory for base in pair]
+        sides = [self._view(root, op) if base is None else base.memory for base in pair]
+        hidden = [_is_merged(memory) for memory in sides]
+        if not any(hidden) and all(_is_outside(memory, op) for memory in sides):
+            hidden[0 if pair[0] is not None else 1] = True
+        return [
+            self._identity(memory, pair, end) if is_hidden else memory
+            for memory, is_hidden, end in zip(sides, hidden, ends, strict=True)
+        ]
+
+    def _identity(self, memory: SSAValue, pair: Sequence[_Base | None], before: Operation) -> SSAValue:
+        """The same memory out of a call that returns what it is given: a token that is always there is consumed."""
+        site = self.sites[min(n for base in pair if base is not None for n in base.through if isinstance(n, int))]
+        assert isinstance(memory.type, MemRefType)
+        name = TYPE_NAMES.get(memory.type.element_type)
+        if name is None:
+            raise self._error(before, f"branches choose between memories of elements {memory.type.element_type}")
+        token = make_constant(0, i32)
+        attributes = {**site.call.attributes, hivm.SYMBOL: StringAttr(f"aclshmem_consume_token_{name}_ptr_1d")}
+        call = _custom(attributes, [memory, token.results[0]], [memory.type], self.entry, no_side_effect=True)
+        for new in (token, call):
+            insert_before(before, new)
+            new.location = site.call.location
+        self.notes[
+            f"{site.loc or 'kernel'}: memory that branches choose between passes through {call.symbol}, which changes "
+            "nothing: without a call the vendor's compiler takes it for memory on chip"
+        ] = None
+        return call.results[0]
 
     def _merge(self, pair: Sequence[_Base | None], memory: SSAValue, op: Operation) -> _Base:
         self.merges += 1
@@ -321,10 +358,12 @@ class _Restore:
             return
         if not isinstance(condition.type, IntegerType):
             raise self._error(op, "addresses of one tensor lie in different memories")
-        sides = self._sides(op, pair)
-        chosen = SelectOp.create(operands=[condition, *sides], result_types=[sides[0].type])
-        insert_before(op, chosen)
-        self.bases[op.results[0]] = self._merge(pair, chosen.results[0], op)
+        ends = [YieldOp(), YieldOp()]
+        new = IfOp(condition, [self._view(_root(pair), op).type], [ends[0]], [ends[1]])
+        insert_before(op, new)
+        for end, memory in zip(ends, self._sides(new, pair, ends), strict=True):
+            end.operands = [memory]
+        self.bases[op.results[0]] = self._merge(pair, new.results[0], new)
 
     def _for(self, op: Operation) -> None:
         body = op.regions[0].block
@@ -395,29 +434,36 @@ _HANDLERS = {
 }
 
 
-# ---- the call ---------------------------------------------------------------------------------------------------------
+# ---- the call -------------------------------------------------------------------------------------------------------
 
 
-def _custom(site: Site, inputs: Sequence[SSAValue], entry: Block) -> hivm.CustomOp:
+def _call(site: Site, inputs: Sequence[SSAValue], entry: Block) -> hivm.CustomOp:
     """The call on memory: as the pass made it, but that tokens are consumed on the memory behind many pointers."""
-    attributes = dict(site.call.attributes)
     symbol = _TOKEN_OF_MANY.sub(r"\1_ptr_1d", site.call.symbol)
+    attributes = {**site.call.attributes, hivm.SYMBOL: StringAttr(symbol)}
     attributes.pop(hivm.SOURCE_POINTERS, None)
-    addresses = [
-        k
-        for k, value in enumerate(inputs)
-        if isinstance(value, BlockArgument) and value.block is entry and isinstance(value.type, MemRefType)
-    ]
-    attributes[hivm.SYMBOL] = type(attributes[hivm.SYMBOL])(symbol)  # pyright: ignore[reportCallIssue]
-    attributes[hivm.GM_ADDRESSES] = DenseArrayBase.from_list(i32, addresses)
-    types = [inputs[0].type] if site.gives_pointer else site.result_types
-    return hivm.CustomOp(
-        f"dist.{symbol}",
-        attributes,
-        inputs=inputs,
-        result_types=types,
-        no_side_effect=site.call.no_side_effect is not None,
-    )
+    types = [inputs[0].type] if site.gives_pointer else list(site.result_types)
+    return _custom(attributes, inputs, types, entry, no_side_effect=site.call.no_side_effect is not None)
+
+
+def _custom(
+    attributes: dict[str, Attribute],
+    inputs: Sequence[SSAValue],
+    types: Sequence[Attribute],
+    entry: Block,
+    *,
+    no_side_effect: bool,
+) -> hivm.CustomOp:
+    symbol = attributes[hivm.SYMBOL]
+    assert isinstance(symbol, StringAttr)
+    arguments = [k for k, value in enumerate(inputs) if _is_argument(value, entry)]
+    attributes = {**attributes, hivm.GM_ADDRESSES: DenseArrayBase.from_list(i32, arguments)}
+    name = f"dist.{symbol.data}"
+    return hivm.CustomOp(name, attributes, inputs=inputs, result_types=types, no_side_effect=no_side_effect)
+
+
+def _is_argument(value: SSAValue, entry: Block) -> bool:
+    return isinstance(value, BlockArgument) and value.block is entry and isinstance(value.type, MemRefType)
 
 
 def _one_element(op: Operation, memory: SSAValue, offset: SSAValue) -> SSAValue:
@@ -451,7 +497,7 @@ def _replace_results(op: Operation, values: list[SSAValue]) -> None:
         erase(op)
 
 
-# ---- parts ------------------------------------------------------------------------------------------------------------
+# ---- parts ----------------------------------------------------------------------------------------------------------
 
 
 def _name(op: Operation) -> str:
@@ -500,6 +546,11 @@ def _root(pair: Sequence[_Base | None]) -> Root:
 
 def _address(base: _Base | None) -> object:
     return _HERE if base is None else base.address
+
+
+def _is_merged(memory: SSAValue) -> bool:
+    """Whether it comes out of an `if` that we made give memory."""
+    return isinstance(memory.owner, Operation) and memory.owner.name == "scf.if"
 
 
 def _is_outside(value: SSAValue, op: Operation) -> bool:
