@@ -28,6 +28,7 @@ _BY_LOCATION = re.compile(r"^loc\((?P<loc>.*)\): (?P<kind>error|warning|remark|n
 _BY_FILE = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<col>\d+): (?P<kind>error|warning|remark|note): (?P<text>.*)$"
 )
+_BY_PROGRAM = re.compile(r"^[\w.-]+: (?P<text>Unknown command line argument .*|for the --\S+ option: .*)$")
 _BRACKETED = re.compile(r"^\[(?P<kind>NOTE|WARNING|ERROR)\] (?P<text>.*?)\s*$")
 _ABOUT_HIVMC = re.compile(r"hivmc|Failed to run BiShengIR pipeline|^Executing:")
 _RETRIED = re.compile(r"^Due to .* overflow, (?P<settings>.*); compilation (?:then succeeded|still failed)")
@@ -88,6 +89,8 @@ def _head(line: str) -> Diagnostic | None:
         return Diagnostic(match["kind"], match["text"], to_source_loc(Locations([]).get(match["loc"])))
     if (match := _BY_FILE.match(line)) is not None:
         return Diagnostic(match["kind"], match["text"], SourceLoc(match["file"], int(match["line"]), int(match["col"])))
+    if (match := _BY_PROGRAM.match(line)) is not None:
+        return Diagnostic("error", match["text"])
     if (match := _BRACKETED.match(line)) is not None:
         return Diagnostic(match["kind"].lower(), match["text"])
     return None
@@ -228,7 +231,7 @@ CRASHES: tuple[Crash, ...] = (
         "triton-adapter-opt",
         "a scalar pointer comes out of an `if` or is carried by a loop",
         "choose or carry an integer offset instead, and add it to the kernel's argument where it is used",
-        given=r"scf\.(?:if|for|while)\b[^\n]*-> \([^\n{]*!tt\.ptr<(?!tensor)",
+        given=r"scf\.(?:if|for|while)\b[^\n]*-> \([^\n{]*(?<!x)!tt\.ptr<(?!tensor)",
     ),
 )
 _NO_CAUSE = f"cut the kernel down until it compiles, to see which construct it is; {KEEP_IR}"
