@@ -185,7 +185,8 @@ class Ranks:
         Args:
             operator: a declared operator, a built-in's name, or `path/to/file.py::name`.
             check: whether a failed verification fails the test.
-            options: fields of `tdist.verify.Options`; `dtype` may be one name.
+            options: fields of `tdist.verify.Options`; `dtype` and `compile_for` may be texts as on the command line.
+                `compile_for="Ascend910B3"` puts what the operator launches through the vendor's compiler as well.
         """
         __tracebackhide__ = True
         from tdist.verify.loader import load_operator
@@ -194,8 +195,9 @@ class Ranks:
 
         declared = load_operator(operator) if isinstance(operator, str) else operator
         spec = operator if isinstance(operator, str) else f"{declared.source}::{declared.name}"
-        if isinstance(options.get("dtype"), str):
-            options["dtype"] = tuple(options["dtype"].split(","))
+        for name in ("dtype", "compile_for"):
+            if isinstance(options.get(name), str):
+                options[name] = tuple(options[name].split(","))
         mine = {"nranks": self.nranks, "sync": self.sync, "seed": self.seed, "profile": self.profile}
         chosen = Options(spec, **{**mine, "schedule": self._schedule, **options})
         report = verify(declared, chosen, in_process=declared.golden_local is not None)

@@ -10,7 +10,7 @@ import pytest
 from gate_fakes import FakeChain, kernel, undrained
 from rich.console import Console
 
-from tdist.errors import UsageError
+from tdist.errors import UsageError, VerificationFailed
 from tdist.platforms.ascend.gate import GateReport, gate
 from tdist.platforms.ascend.gate_report import NO_HIVMC, gate_json, render_gate
 
@@ -207,6 +207,12 @@ def test_json_names_kernel_setting_and_verdict():
     assert (value["verdict"], result["verdict"], result["barrier_all_sync"]) == ("failed", "refused", True)
     assert (result["file"], result["line"], result["arguments"]) == ("/src/mine.py", 7, {"x_ptr": "*fp16"})
     assert result["refusal"] == {"stage": "adapter", "message": "no"}
+
+
+def test_a_report_that_is_not_clean_can_be_raised():
+    run(FakeChain()).raise_for_failures()
+    with pytest.raises(VerificationFailed, match=r"(?s)refused by adapter: no.*FAILED  2 of 2"):
+        run(FakeChain(refuse={"adapter": "no"})).raise_for_failures()
 
 
 def test_the_observer_hears_each_result_as_it_comes():

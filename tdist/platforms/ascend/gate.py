@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tdist.errors import KernelError, UsageError
+from tdist.errors import KernelError, UsageError, VerificationFailed
 from tdist.findings import Finding, FindingLog
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.ascend.lowering.memory import MemoryUse
@@ -139,6 +139,17 @@ class GateReport:
         """Results that are not clean."""
         return [result for result in self.results if result.verdict != "clean"]
 
+    def raise_for_failures(self) -> None:
+        """Do nothing if it passed.
+
+        Raises:
+            VerificationFailed: with the whole report as text.
+        """
+        if not self.passed:
+            from tdist.platforms.ascend.gate_report import to_text
+
+            raise VerificationFailed(f"the gate is not clean\n{to_text(self)}")
+
 
 Check = Callable[[Any, Any], Iterable[Finding] | None]
 """Given what `prepare` made and the final module; None stands for nothing found."""
@@ -159,6 +170,26 @@ class Stages:
     read_final_module: Callable[[str], Any]
     checks: Mapping[str, Check]
     tools: Callable[[], Sequence[str]] = tuple
+
+
+def kernel_of(
+    function: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any] | None = None, **launch_options: Any
+) -> GateKernel:
+    """A kernel of the calling program for the gate.
+
+    Args:
+        function: under `@triton.jit`.
+        signature: parameter → Triton type (`"*fp16"`, `"i32"`).
+        constexprs: parameter → value, of the others.
+        launch_options: as in a launch (`multibuffer=False`).
+
+    Raises:
+        KernelError: Triton or the distributed language refuses it; names its file and line.
+        UsageError: a parameter with neither a type nor a value.
+    """
+    from tdist.frontend.triton_ascend import compile_source
+
+    return GateKernel(compile_source(function, signature, constexprs or {}), launch_options)
 
 
 def gate(
@@ -183,8 +214,8 @@ def gate(
         EnvironmentUnfit: the vendor's tools are missing or cannot run here.
 
     Example:
-        report = gate(ir, "Ascend910B3")
-        assert report.passed, report.failures()
+        report = gate(kernel_of(push, {"x_ptr": "*fp16", "n": "i32"}, {"BLOCK": 128}), "Ascend910B3")
+        report.raise_for_failures()
     """
     begin = time.monotonic()
     listed = [_as_kernel(kernel) for kernel in ([kernels] if isinstance(kernels, GateKernel | KernelIR) else kernels)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,13 @@ def render_gate(report: GateReport, console: Console) -> None:
     for kernel, results in by_kernel(report):
         render_kernel(kernel, results, console)
     render_conclusion(report, console)
+
+
+def to_text(report: GateReport, width: int = 120) -> str:
+    """The whole report without colours, for exceptions and log files."""
+    out = io.StringIO()
+    render_gate(report, Console(file=out, width=width, color_system=None, force_terminal=False))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def by_kernel(report: GateReport) -> Iterator[tuple[GateKernel, list[GateResult]]]:
