@@ -1,0 +1,410 @@
+"""The flow graph of a core's function, and walks over the functions of one or both kinds of core to a fixpoint.
+
+A position is a node together with what has been decided there (`values.Choice`, turns of short loops). Functions of a
+mix kernel run side by side; since order is judged by what synchronises them, and not by time, one interleaving stands
+for all that take the same decisions. Loops that both halves have in common go round equally often: whoever decides first
+is followed by the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Generic, Protocol, Self, TypeVar
+
+from xdsl.dialects import cf, func, scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tdist.platforms.ascend.compiled.events import Event, events_of
+from tdist.platforms.ascend.compiled.final_module import CoreFunction
+from tdist.platforms.ascend.compiled.memory import Memory
+from tdist.platforms.ascend.compiled.values import Choice, Key, Turns, Values
+
+Decided = tuple[tuple[Key, int], ...]
+"""An environment that can be a part of a key: sorted."""
+
+# ---- graph ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A place in a function. What follows it is a matter of its kind."""
+
+    next: Node | None = None
+
+
+@dataclass(slots=True, eq=False)
+class EventNode(Node):
+    """Something happens."""
+
+    event: Event = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class DecideNode(Node):
+    """Choices get their values."""
+
+    choices: tuple[Choice, ...] = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class ForgetNode(Node):
+    """The end of a turn, or of a loop: what was decided in it holds no longer; a counter goes on by `step`."""
+
+    keys: frozenset[Key] = field(kw_only=True)
+    counter: Key | None = None
+    step: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class CountNode(Node):
+    """Before a loop that is walked turn by turn: its counter gets its first value."""
+
+    counter: Key = field(kw_only=True)
+    first: int = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class LoopNode(Node):
+    """The head of a `for`: `body` once more, or `next`."""
+
+    body: Node | None = None
+    counter: Key = field(kw_only=True)
+    turns: Turns | None = field(kw_only=True)
+    signature: Hashable | None = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class BranchNode(Node):
+    """`next` if the condition holds, else `other`."""
+
+    other: Node | None = None
+    condition: SSAValue = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class EndNode(Node):
+    """The function returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One way to go on from a position. `decision` is how often to go round, for the other half to follow."""
+
+    node: Node
+    decided: Decided
+    decision: tuple[Hashable, bool] | None = None
+
+
+@cache
+def as_environment(decided: Decided) -> Mapping[Key, int]:
+    """Decisions as a mapping."""
+    return dict(decided)
+
+
+class Flow:
+    """The flow graph of one function, from `entry`."""
+
+    def __init__(self, function: CoreFunction) -> None:
+        self.function = function
+        self.values = Values(function)
+        self.memory = Memory(self.values)
+        self.loops: list[LoopNode] = []
+        self._blocks: dict[Block, DecideNode] = {}
+        self.entry: Node = self._entry_of(function.op.body.blocks[0], None)
+
+    # ---- building, from behind ---------------------------------------------------------------------------------------
+
+    def _entry_of(self, block: Block, after: Node | None) -> DecideNode:
+        """The node where a block begins; `after` is where its terminator goes on, if that does not say so itself."""
+        found = self._blocks.get(block)
+        if found is None:
+            found = self._blocks[block] = DecideNode(choices=self.values.choices.get(block, ()))
+            found.next = self._operations(list(block.ops), after)
+        return found
+
+    def _operations(self, ops: list[Operation], after: Node | None) -> Node | None:
+        for op in reversed(ops):
+            after = self._operation(op, after)
+        return after
+
+    def _operation(self, op: Operation, after: Node | None) -> Node | None:
+        match op:
+            case func.ReturnOp():
+                return EndNode()
+            case scf.YieldOp() | scf.ConditionOp():
+                return after
+            case scf.ForOp():
+                return self._for(op, after)
+            case scf.WhileOp():
+                return self._while(op, after)
+            case scf.IfOp():
+                sides = [self._side(region.blocks, after) for region in (op.true_region, op.false_region)]
+                return BranchNode(sides[0], sides[1], condition=op.cond)
+            case cf.BranchOp():
+                return self._entry_of(op.successor, None)
+            case cf.ConditionalBranchOp():
+                ends = [self._entry_of(block, None) for block in (op.then_block, op.else_block)]
+                return BranchNode(ends[0], ends[1], condition=op.cond)
+        for event in reversed(events_of(op)):
+            after = EventNode(after, event=event)
+        return after
+
+    def _side(self, blocks: Sequence[Block], after: Node | None) -> Node | None:
+        return self._operations(list(blocks[0].ops), after) if blocks else after
+
+    def _keys(self, *blocks: Block) -> frozenset[Key]:
+        return frozenset(choice.key for block in blocks for choice in self.values.choices.get(block, ()))
+
+    def _for(self, op: scf.ForOp, after: Node | None) -> Node:
+        counter = self.values.key(op.body.block.args[0])
+        turns = self.values.turns(op)
+        behind = ForgetNode(after, keys=frozenset({counter}))
+        head = LoopNode(behind, counter=counter, turns=turns, signature=self.values.loop_signature(op))
+        self.loops.append(head)
+        end = ForgetNode(head, keys=self._keys(op.body.block))
+        if turns is not None:
+            end.counter, end.step = counter, turns.step
+        head.body = self._entry_of(op.body.block, end)
+        return CountNode(head, counter=counter, first=turns.first) if turns is not None else head
+
+    def _while(self, op: scf.WhileOp, after: Node | None) -> Node:
+        before, body = op.before_region.block, op.after_region.block
+        keys = self._keys(before, body)
+        again = ForgetNode(keys=keys)
+        condition = before.last_op
+        assert isinstance(condition, scf.ConditionOp)
+        branch = BranchNode(self._entry_of(body, again), ForgetNode(after, keys=keys), condition=condition.operands[0])
+        again.next = self._entry_of(before, branch)
+        return again.next
+
+    # ---- walking -----------------------------------------------------------------------------------------------------
+
+    def steps(self, node: Node, decided: Decided) -> Iterator[Step]:
+        """Every way to go on from a node that is no event."""
+        match node:
+            case DecideNode():
+                yield from self._decide(node, node.choices, decided)
+            case ForgetNode():
+                yield Step(_there(node.next), _forget(node, decided))
+            case CountNode():
+                yield Step(_there(node.next), _with(decided, node.counter, node.first))
+            case LoopNode():
+                yield from self._go_round(node, decided)
+            case BranchNode():
+                holds = self.values.number(node.condition, as_environment(decided))
+                if holds is None or holds:
+                    yield Step(_there(node.next), decided)
+                if holds is None or not holds:
+                    yield Step(_there(node.other), decided)
+
+    def _decide(self, node: DecideNode, choices: Sequence[Choice], decided: Decided) -> Iterator[Step]:
+        if not choices:
+            yield Step(_there(node.next), decided)
+            return
+        first, *rest = choices
+        if self.values.number(first.value, as_environment(decided)) is not None:
+            yield from self._decide(node, rest, decided)
+            return
+        for value in range(first.count):
+            yield from self._decide(node, rest, _with(decided, first.key, value))
+
+    def _go_round(self, node: LoopNode, decided: Decided) -> Iterator[Step]:
+        turns = node.turns
+        ends = turns is not None and as_environment(decided)[node.counter] >= turns.limit
+        must = turns is not None and turns.exact
+        shared = node.signature if not must else None
+        if not ends:
+            yield Step(_there(node.body), decided, (shared, True) if shared is not None else None)
+        if ends or not must:
+            yield Step(_there(node.next), decided, (shared, False) if shared is not None else None)
+
+
+def _there(node: Node | None) -> Node:
+    assert node is not None, "a block without terminator"
+    return node
+
+
+def _with(decided: Decided, key: Key, value: int) -> Decided:
+    return tuple(sorted({**dict(decided), key: value}.items()))
+
+
+def _forget(node: ForgetNode, decided: Decided) -> Decided:
+    rest = {key: value for key, value in decided if key not in node.keys}
+    if node.counter is not None:
+        rest[node.counter] += node.step
+    return tuple(sorted(rest.items()))
+
+
+# ---- fixpoint -------------------------------------------------------------------------------------------------------
+
+
+class Facts(Protocol):
+    """What is known at a set of positions. Facts of different `shape` are never joined."""
+
+    @property
+    def shape(self) -> Hashable: ...
+
+    def join(self, other: Self) -> Self:
+        """What holds if either may be the case; `self` itself if `other` adds nothing."""
+        ...
+
+
+F = TypeVar("F", bound=Facts)
+
+
+class Semantics(Protocol[F]):
+    """What events do to facts."""
+
+    def apply(self, core: int, event: Event, decided: Decided, facts: F) -> F | None:
+        """The facts after an event of a core; None if the event cannot happen yet: the core waits for another."""
+        ...
+
+    def end(self, facts: F) -> None:
+        """Every core has returned."""
+        ...
+
+    def stuck(self, core: int, event: Event, facts: F) -> None:
+        """No core can go on; this one waits."""
+        ...
+
+
+Queue = tuple[tuple[Hashable, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """Where each core is, what the other half has yet to follow, and the shape of the facts."""
+
+    positions: tuple[tuple[int, Decided], ...]
+    ahead: tuple[Queue, ...]  # decisions that core i has taken and the other has not yet followed
+    shape: Hashable
+
+
+class TooLarge(Exception):
+    """The walk met more positions than it may."""
+
+
+class Walk(Generic[F]):
+    """Walks the functions side by side until nothing new can be met."""
+
+    def __init__(self, flows: Sequence[Flow], semantics: Semantics[F], limit: int = 200_000) -> None:
+        self.flows = flows
+        self.semantics = semantics
+        self.limit = limit
+        self._nodes: list[Node] = []
+        self._numbers: dict[Node, int] = {}
+        self._shared = _shared_signatures(flows)
+        self.met: dict[_Key, F] = {}
+        self._todo: dict[_Key, None] = {}
+
+    def run(self, facts: F) -> int:
+        """From the entries on; the number of positions met.
+
+        Raises:
+            TooLarge: There are more than the limit.
+        """
+        start = tuple((self._number(flow.entry), ()) for flow in self.flows)
+        self._reach(start, ((),) * len(self.flows), facts)
+        while self._todo:
+            key = next(iter(self._todo))
+            del self._todo[key]
+            self._advance(key, self.met[key])
+            if len(self.met) > self.limit:
+                raise TooLarge
+        return len(self.met)
+
+    def _number(self, node: Node) -> int:
+        found = self._numbers.get(node)
+        if found is None:
+            found = self._numbers[node] = len(self._nodes)
+            self._nodes.append(node)
+        return found
+
+    def _reach(self, positions: tuple[tuple[int, Decided], ...], ahead: tuple[Queue, ...], facts: F) -> None:
+        key = _Key(positions, ahead, facts.shape)
+        old = self.met.get(key)
+        joined = facts if old is None else old.join(facts)
+        if joined is not old:
+            self.met[key] = joined
+            self._todo[key] = None
+
+    def _advance(self, key: _Key, facts: F) -> None:
+        """Let one core take a step: one that is not ahead of the other, if it can."""
+        cores = sorted(range(len(self.flows)), key=lambda core: self._leads(key, core))
+        waiting: list[tuple[int, Event]] = []
+        for core in cores:
+            node = self._nodes[key.positions[core][0]]
+            if isinstance(node, EndNode):
+                continue
+            if not isinstance(node, EventNode):
+                self._decide(key, core, node, facts)
+                return
+            after = self.semantics.apply(core, node.event, key.positions[core][1], facts)
+            if after is not None:
+                self._move(key, core, Step(_there(node.next), key.positions[core][1]), key.ahead, after)
+                return
+            waiting.append((core, node.event))
+        for core, event in waiting:
+            self.semantics.stuck(core, event, facts)
+        if not waiting:
+            self.semantics.end(facts)
+
+    def _leads(self, key: _Key, core: int) -> bool:
+        node = self._nodes[key.positions[core][0]]
+        return bool(key.ahead[core]) and isinstance(node, LoopNode) and node.signature in self._shared
+
+    def _decide(self, key: _Key, core: int, node: Node, facts: F) -> None:
+        for step in self.flows[core].steps(node, key.positions[core][1]):
+            if step.decision is None or step.decision[0] not in self._shared:
+                self._move(key, core, step, key.ahead, facts)
+                continue
+            ahead = _follow(key.ahead, core, step.decision)
+            if ahead is not None:
+                self._move(key, core, step, ahead, facts)
+
+    def _move(self, key: _Key, core: int, step: Step, ahead: tuple[Queue, ...], facts: F) -> None:
+        positions = list(key.positions)
+        positions[core] = (self._number(step.node), step.decided)
+        self._reach(tuple(positions), ahead, facts)
+
+
+def _follow(ahead: tuple[Queue, ...], core: int, decision: tuple[Hashable, bool]) -> tuple[Queue, ...] | None:
+    """The queues after a decision; None if the other core has decided otherwise."""
+    other = 1 - core
+    expected = next((index for index, known in enumerate(ahead[other]) if known[0] == decision[0]), None)
+    queues = list(ahead)
+    if expected is None:
+        queues[core] = (*ahead[core], decision)
+    elif ahead[other][expected] != decision:
+        return None
+    else:
+        queues[other] = ahead[other][:expected] + ahead[other][expected + 1 :]
+    return tuple(queues)
+
+
+def _shared_signatures(flows: Sequence[Flow]) -> frozenset[Hashable]:
+    """Loops that both halves have, equally many of each."""
+    if len(flows) != 2:
+        return frozenset()
+    counts = [Counter(loop.signature for loop in flow.loops if loop.signature is not None) for flow in flows]
+    return frozenset(signature for signature, count in counts[0].items() if counts[1][signature] == count)
+
+
+__all__ = [
+    "BranchNode",
+    "Decided",
+    "EndNode",
+    "EventNode",
+    "Facts",
+    "Flow",
+    "LoopNode",
+    "Node",
+    "Semantics",
+    "Step",
+    "TooLarge",
+    "Walk",
+    "as_environment",
+]
