@@ -47,7 +47,7 @@ _KERNEL = re.compile(
     r'func\.func (?:public )?@"?([\w.$-]+)"?\('
     r'|"func\.func"\(\) <\{(?![^\n]*sym_visibility = "private")[^\n]*?sym_name = "([^"]+)"'
 )
-_DEFINED_AT = re.compile(r'^#loc\d* = loc\("([^"]+)":(\d+):0\)', re.MULTILINE)
+_DEFINED_AT = re.compile(r'\bloc\("([^"]+)":(\d+):0\)')  # only a definition begins in column 0
 
 
 class LinalgText(Protocol):
