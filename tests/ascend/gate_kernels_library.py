@@ -138,6 +138,23 @@ def atomic_add_to_consumed_and_remote_memory(x, buf, sig, out, n, B: tl.constexp
 
 @CASES.case("x: *i32, buf: *i32", B=64)
 @triton.jit
+def bits_changed_on_a_peer(x, buf, B: tl.constexpr):
+    values = tl.load(x + tl.arange(0, B))
+    there = dl.symm_at(buf, 1) + tl.arange(0, B)
+    tl.atomic_and(there, values)
+    tl.atomic_or(there + B, values)
+    tl.atomic_xor(there + 2 * B, values)
+
+
+@CASES.case("x: *T, buf: *T", types="i32 fp32", B=64)
+@triton.jit
+def tile_exchanged_with_a_peer(x, buf, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    tl.store(x + offsets, tl.atomic_xchg(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets)))
+
+
+@CASES.case("x: *i32, buf: *i32", B=64)
+@triton.jit
 def atomic_max_on_a_peer(x, buf, B: tl.constexpr):
     offsets = tl.arange(0, B)
     tl.atomic_max(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets))

@@ -122,6 +122,20 @@ def slot_handed_back_after_its_loads(buf, full, empty, out, n, B: tl.constexpr):
         dl.notify(empty, 1, signal=turn + 1)
 
 
+@CASES.case("out: *i32")
+@triton.jit
+def who_and_how_many(out):
+    tl.store(out, dl.rank())
+    tl.store(out + 1, dl.num_ranks() + libshmem_device.my_pe() * libshmem_device.n_pes())
+
+
+@CASES.case("buf: *T", types=NUMBERS)
+@triton.jit
+def one_number_to_each_peer(buf):
+    for peer in range(0, dl.num_ranks()):
+        tl.store(libshmem_device.remote_ptr(buf, peer) + dl.rank(), (dl.rank() + 1).to(buf.dtype.element_ty))
+
+
 # ---- waits ----------------------------------------------------------------------------------------------------------
 
 
