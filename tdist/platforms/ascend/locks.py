@@ -15,34 +15,44 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tdist.findings import Finding, make
 from tdist.ir.location import loc_of
-from tdist.platforms.ascend.effects_in_code import Access, Code
+from tdist.passes.base import all_ops
+from tdist.platforms.ascend.effects_in_code import BARRIER, WAIT, Access, Code
 from tdist.platforms.ascend.provenance import callee, carried_into, carried_out, enclosing, full_name, library_symbol
 
 if TYPE_CHECKING:
     from tdist.platforms.ascend.multiplicity import Kernel
 
+LOCK = "sync_block_lock"
 _ALIKE_CALLS = ("aclshmem_my_pe", "aclshmem_n_pes")
 _UNLIKE_OPS = ("hivm.hir.get_block_idx", "hivm.hir.get_sub_block_idx", "memref.load")
 
 
 def lock_findings(kernel: Kernel) -> Iterator[Finding]:
-    """Locked atomics on another rank's word, and locked atomics to which blocks come unequally often."""
+    """Locked atomics on another rank's word; locks to which blocks come unequally often, or under which they wait."""
     for code in kernel.functions:
         for lock in code.ops:
-            if callee(lock) == "sync_block_lock":
-                section = _section(code, lock)
+            if callee(lock) == LOCK:
+                inside = _held(lock)
+                section = [access for access in code.accesses if access.op in inside]
                 yield from _remote(kernel, code, lock, section)
                 yield from _unequal(kernel, code, lock, section)
+                yield from _waiting(kernel, code, lock, inside, section)
 
 
-def _section(code: Code, lock: Operation) -> list[Access]:
-    """The accesses between a lock and its unlock."""
-    inside: list[Operation] = []
+def _held(lock: Operation) -> set[Operation]:
+    """The operations between a lock and its unlock; the compiler may have put a whole loop there."""
+    inside: set[Operation] = set()
     current = lock.next_op
     while current is not None and callee(current) != "sync_block_unlock":
-        inside.append(current)
+        inside.update(all_ops(current))
         current = current.next_op
-    return [access for access in code.accesses if access.op in inside]
+    return inside
+
+
+def under_lock(op: Operation) -> bool:
+    """Whether a lock stands in a block around `op`."""
+    blocks = [outer.parent_block() for outer in (op, *enclosing(op))]
+    return any(callee(other) == LOCK for block in blocks if block is not None for other in block.ops)
 
 
 def _remote(kernel: Kernel, code: Code, lock: Operation, section: list[Access]) -> Iterator[Finding]:
@@ -77,6 +87,28 @@ def _unequal(kernel: Kernel, code: Code, lock: Operation, section: list[Access])
         op="the atomic",
         tensor=tensor,
         reason=f"{what} {tail}: a block that does not come holds up those after it",
+    )
+
+
+def _waiting(
+    kernel: Kernel, code: Code, lock: Operation, inside: set[Operation], section: list[Access]
+) -> Iterator[Finding]:
+    wait = next((call for call in code.calls if call.op in inside and call.kind in (WAIT, BARRIER)), None)
+    if wait is None:
+        return
+    tensor = kernel.tensor(section)
+    yield make(
+        "compiled.lock-turn",
+        [
+            kernel.party(code.core, "atomic", loc_of(lock), "under sync_block_lock", tensor),
+            kernel.party(code.core, wait.symbol, wait.loc, "before sync_block_unlock"),
+        ],
+        expected="the lock is given back at once",
+        got=f"{wait.symbol} stands between lock and unlock",
+        op="the atomic",
+        tensor=tensor,
+        reason="the compiler moved the lock out of a loop: whoever waits in it keeps the other blocks out",
+        cure="make the atomic and the wait in loops of their own",
     )
 
 

@@ -38,8 +38,8 @@ from tdist.platforms.ascend.effects_in_code import (
     kind_of_symbol,
     written,
 )
-from tdist.platforms.ascend.locks import lock_findings
-from tdist.platforms.ascend.provenance import bases, callee, enclosing, full_name, is_address
+from tdist.platforms.ascend.locks import lock_findings, under_lock
+from tdist.platforms.ascend.provenance import bases, enclosing, full_name, is_address
 from tdist.platforms.ascend.staging import staging_findings
 from tdist.platforms.ascend.sub_blocks import BOTH
 
@@ -123,7 +123,8 @@ class Kernel:
 
     def party(self, core: str, op: str, loc: SourceLoc | None, note: str = "", tensor: str | None = None) -> Party:
         """One side of a finding: a function of the compiled kernel, or with no core the source."""
-        role = f"kernel {self.name}, {_ROLES.get(core, 'as written')}"
+        where = _ROLES.get(core, "as written") if len(self.functions) > 1 or not core else CORE_NAMES[core]
+        role = f"kernel {self.name}, {where}"
         file, line = (None, None) if loc is None else (loc.file, loc.line)
         return Party(0, file=file, line=line, op=op, tensor=tensor, note=note, role=role)
 
@@ -145,7 +146,8 @@ def _both_cores_finding(kernel: Kernel, call: Call) -> Finding:
     parties = [
         kernel.party(core, call.symbol, call.loc, _about_data(kernel, data, kernel.on(core))) for core in (AIC, AIV)
     ]
-    without = [_ROLES[core] for core in (AIC, AIV) if data and not kernel.made_in(data, kernel.on(core))]
+    met = bool(data) and all(_meets_between(kernel.source, access.op, call.op) for access in data)
+    without = [_ROLES[core] for core in (AIC, AIV) if data and not met and not kernel.made_in(data, kernel.on(core))]
     reason = "in a kernel with tl.dot such a call belongs to both kinds of core, whichever makes the data"
     if without:
         reason += f"; the {without[0]} make{'s' if without[0].endswith('core') else ''} it without waiting for the data"
@@ -381,7 +383,7 @@ def _lost_atomics(kernel: Kernel) -> Iterator[Finding]:
         (argument, remote)
         for code in kernel.functions
         for access in code.accesses
-        if access.writes and (access.atomic or _under_lock(code, access.op))
+        if access.writes and (access.atomic or under_lock(access.op))
         for argument, remote, _ in access.touched
     }
     for access in kernel.source.accesses:
@@ -400,11 +402,6 @@ def _lost_atomics(kernel: Kernel) -> Iterator[Finding]:
             reason="the vendor's memref-dse takes the store of an exchange whose result is not used for dead",
             remedy="use a notify or `int_p` for a flag, or tl.store where no other program writes the word",
         )
-
-
-def _under_lock(code: Code, op: Operation) -> bool:
-    block = op.parent_block()
-    return block is not None and any(callee(other) == "sync_block_lock" for other in block.ops)
 
 
 def _moved(kernel: Kernel) -> Iterator[Finding]:

@@ -63,7 +63,8 @@ def staged_bytes(call: Call) -> int:
 
 def _finding(kernel: Kernel, code: Code, call: Call, size: int, tile: Tile) -> Finding:
     made = [access for access in code.accesses if access.number in tile.accesses]
-    tensor = kernel.tensor(made) if made else "an intermediate result"
+    loaded = [access for access in made if not access.writes]
+    tensor = kernel.tensor(loaded or made) if made else "an intermediate result"
     line = next((loc for number in tile.accesses if (loc := loc_of(code.ops[number])) is not None), tile.loc)
     signal = call.kind == SIGNAL and "putmem" not in call.symbol
     return make(
