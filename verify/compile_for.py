@@ -71,7 +71,7 @@ def compile_operator(
 
 def _missing(label: str, launched: Sequence[LaunchedKernel], stopped: str) -> list[str]:
     if stopped:
-        return [f"{label}: the run that notes launches stopped, what comes after is not known: {stopped}"]
+        return [f"{label}: {stopped}"]
     return [] if launched else [f"{label}: the host function launched no kernel"]
 
 
@@ -95,34 +95,51 @@ def _merged(kernels: Sequence[GateKernel]) -> list[GateKernel]:
 def _record(
     runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode
 ) -> tuple[list[LaunchedKernel], str]:
-    """The kernels of one case, by any rank, and why there may be more."""
+    """The kernels of one case, by any rank, and why there may be others.
+
+    Where the kernels do not come to their ends, the host functions run once more without them: launches that follow a
+    kernel which gets stuck are then known, if they do not depend on its results.
+    """
     launches = min(options.launches, RECORDED_LAUNCHES) if operator.relaunchable else 1
     job = Job(absolute_spec(options.operator or operator.name), case, launches, judge=False)
+    kernels, stopped = _union(runner.record(job, mode, True))
+    if not stopped:
+        return kernels, ""
+    dry, again = _union(runner.record(job, mode, False))
+    how = f"launches after this are not known: {again}" if again else "launches were noted without running them"
+    return list(dict.fromkeys([*kernels, *dry])), f"the kernels did not come to their ends, {how} ({stopped})"
+
+
+def _union(returned: Sequence[Any]) -> tuple[list[LaunchedKernel], str]:
+    """What any rank launched, and why the first that stopped did."""
     kernels: dict[LaunchedKernel, None] = {}
     stopped = ""
-    for returned in runner.record(job, mode):
-        if isinstance(returned, BaseException):
-            stopped = stopped or str(returned)
+    for of_rank in returned:
+        if isinstance(of_rank, BaseException):
+            stopped = stopped or str(of_rank)
             continue
-        kernels |= dict.fromkeys(LaunchedKernel.from_json(kernel) for kernel in returned["kernels"])
-        stopped = stopped or returned["stopped"]
+        kernels |= dict.fromkeys(LaunchedKernel.from_json(kernel) for kernel in of_rank["kernels"])
+        stopped = stopped or of_rank["stopped"]
     return list(kernels), stopped
 
 
-def record_job(rt: RankRuntime, job: Mapping[str, Any]) -> dict[str, Any]:
+def record_job(rt: RankRuntime, job: Mapping[str, Any], run: bool) -> dict[str, Any]:
     """Run a job on this rank, in a process that loads the operator by its name, and note what it launches."""
     parsed = Job.from_json(job)
-    return record_operator(rt, load_operator(parsed.spec), parsed)
+    return record_operator(rt, load_operator(parsed.spec), parsed, run)
 
 
-def record_operator(rt: RankRuntime, operator: Operator, job: Job) -> dict[str, Any]:
+def record_operator(rt: RankRuntime, operator: Operator, job: Job, run: bool) -> dict[str, Any]:
     """Run a job of an operator that is at hand, and note what it launches.
+
+    Args:
+        run: whether the kernels are run, or only the host function.
 
     Returns:
         `kernels`, as `LaunchedKernel.to_json`; `stopped`, why the run did not come to its end, or "".
     """
     stopped = ""
-    with launches_recorded() as record:
+    with launches_recorded(run) as record:
         try:
             run_operator(rt, operator, job)
         except TdistError as error:

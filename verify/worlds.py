@@ -29,8 +29,12 @@ class Runner(Protocol):
         """Run a job on all ranks; findings come back even if no rank could finish."""
         ...
 
-    def record(self, job: Job, mode: Mode) -> Sequence[Any]:
-        """Run a job on all ranks without detection; what `record_operator` gives, by rank, or why a rank stopped."""
+    def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
+        """Run a job on all ranks without detection; what `record_operator` gives, by rank, or why a rank stopped.
+
+        Args:
+            run: whether the kernels are run, or only the host functions.
+        """
         ...
 
 
@@ -83,14 +87,14 @@ class ProcessRunner:
         ]
         return world_result(launches, self._pool.findings())
 
-    def record(self, job: Job, mode: Mode) -> Sequence[Any]:
-        return self._run(RECORD_TARGET, job, recording_config(self._options, mode))
+    def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
+        return self._run(RECORD_TARGET, job, recording_config(self._options, mode), run=run)
 
-    def _run(self, target: str, job: Job, config: dict[str, Any]) -> list[Any]:
+    def _run(self, target: str, job: Job, config: dict[str, Any], **more: Any) -> list[Any]:
         from tdist.platforms.sim.engine import WorldConfig
 
         self._pool.reset(WorldConfig(nranks=job.case.nranks, **config))
-        return self._pool.run(target, job=job.to_json())
+        return self._pool.run(target, job=job.to_json(), **more)
 
     def close(self) -> None:
         """End the rank processes."""
@@ -111,12 +115,12 @@ class ThreadRunner:
             returned = world.run(run_operator, self._operator, job)
             return world_result(returned, world.findings)
 
-    def record(self, job: Job, mode: Mode) -> Sequence[Any]:
+    def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
         from tdist.platforms.sim.world import World
         from tdist.verify.compile_for import record_operator
 
         with World(nranks=job.case.nranks, **recording_config(self._options, mode)) as world:
-            return world.run(record_operator, self._operator, job)
+            return world.run(record_operator, self._operator, job, run)
 
 
 def world_result(returned: Sequence[Any], findings: Sequence[Finding]) -> WorldResult:

@@ -115,8 +115,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> SimCo
     kernel = SimCompiledKernel(_compile(self, bound, runtime), bound)
     if not warmup:
         size = resolve_grid(self.__name__, grid, bound.named)
-        note_launch(kernel.ir, kernel.options)
-        runtime.launch(kernel.ir, size, bound.values)
+        if note_launch(kernel.ir, kernel.options):
+            runtime.launch(kernel.ir, size, bound.values)
     return kernel
 
 
@@ -199,8 +199,8 @@ class SimCompiledKernel:
                 raise UsageError(f"kernel `{self.name}` was compiled for {expected} arguments, got {len(values)}")
             runtime = _active_rank(f"kernel `{self.name}` was launched")
             size = resolve_grid(self.name, grid, {})
-            note_launch(self.ir, self.options)
-            runtime.launch(self.ir, size, values)
+            if note_launch(self.ir, self.options):
+                runtime.launch(self.ir, size, values)
 
         return run
 

@@ -34,9 +34,10 @@ class LaunchedKernel:
 
 
 class LaunchRecord:
-    """Kernels in the order in which they were first launched, by whatever rank."""
+    """Kernels in the order in which they were first launched, by whatever rank. `run`: whether they are also run."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: bool = True) -> None:
+        self.run = run
         self._kernels: dict[LaunchedKernel, None] = {}
 
     def add(self, ir: KernelIR, options: Mapping[str, Any]) -> None:
@@ -59,9 +60,13 @@ _open: list[LaunchRecord] = []
 
 
 @contextlib.contextmanager
-def launches_recorded() -> Iterator[LaunchRecord]:
-    """A record of what ranks of this process launch in the block, whichever thread they run on."""
-    record = LaunchRecord()
+def launches_recorded(run: bool = True) -> Iterator[LaunchRecord]:
+    """A record of what ranks of this process launch in the block, whichever thread they run on.
+
+    Args:
+        run: whether what is launched is run as well; where not, no kernel can get stuck, and none writes anything.
+    """
+    record = LaunchRecord(run)
     with _lock:
         _open.append(record)
     try:
@@ -71,9 +76,11 @@ def launches_recorded() -> Iterator[LaunchRecord]:
             _open[:] = [other for other in _open if other is not record]
 
 
-def note_launch(ir: KernelIR, options: Mapping[str, Any]) -> None:
-    """Called by the driver before each launch, so that one which never ends is known too."""
-    if _open:
-        with _lock:
-            for record in _open:
-                record.add(ir, options)
+def note_launch(ir: KernelIR, options: Mapping[str, Any]) -> bool:
+    """Called by the driver before each launch, so that one which never ends is known too; whether to run it."""
+    if not _open:
+        return True
+    with _lock:
+        for record in _open:
+            record.add(ir, options)
+        return all(record.run for record in _open)
