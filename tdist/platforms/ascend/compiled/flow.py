@@ -2,8 +2,8 @@
 
 A position is a node together with what has been decided there (`values.Choice`, turns of short loops). Functions of a
 mix kernel run side by side; since order is judged by what synchronises them, and not by time, one interleaving stands
-for all that take the same decisions. Loops that both halves have in common go round equally often: whoever decides first
-is followed by the other.
+for all that take the same decisions. What both halves decide (how often a loop goes round) they decide alike: whoever
+comes first is followed by the other.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import heappop, heappush
 from typing import Generic, Protocol, Self, TypeVar
 
 from xdsl.dialects import cf, func, scf
@@ -24,6 +25,9 @@ from tdist.platforms.ascend.compiled.values import Choice, Key, Turns, Values
 
 Decided = tuple[tuple[Key, int], ...]
 """An environment that can be a part of a key: sorted."""
+
+Decision = tuple[Hashable, int]
+"""What is decided, as both halves of a mix kernel would describe it, and how."""
 
 # ---- graph ----------------------------------------------------------------------------------------------------------
 
@@ -72,6 +76,7 @@ class LoopNode(Node):
 
     body: Node | None = None
     counter: Key = field(kw_only=True)
+    limit: SSAValue = field(kw_only=True)
     turns: Turns | None = field(kw_only=True)
     signature: Hashable | None = field(kw_only=True)
 
@@ -91,11 +96,11 @@ class EndNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One way to go on from a position. `decision` is how often to go round, for the other half to follow."""
+    """One way to go on from a position. `decisions` are such as the other half of a mix kernel takes too."""
 
     node: Node
     decided: Decided
-    decision: tuple[Hashable, bool] | None = None
+    decisions: tuple[Decision, ...] = ()
 
 
 @cache
@@ -162,7 +167,8 @@ class Flow:
         counter = self.values.key(op.body.block.args[0])
         turns = self.values.turns(op)
         behind = ForgetNode(after, keys=frozenset({counter}))
-        head = LoopNode(behind, counter=counter, turns=turns, signature=self.values.loop_signature(op))
+        signature = self.values.loop_signature(op)
+        head = LoopNode(behind, counter=counter, limit=op.ub, turns=turns, signature=signature)
         self.loops.append(head)
         end = ForgetNode(head, keys=self._keys(op.body.block))
         if turns is not None:
@@ -200,26 +206,40 @@ class Flow:
                 if holds is None or not holds:
                     yield Step(_there(node.other), decided)
 
-    def _decide(self, node: DecideNode, choices: Sequence[Choice], decided: Decided) -> Iterator[Step]:
+    def _decide(
+        self, node: DecideNode, choices: Sequence[Choice], decided: Decided, decisions: tuple[Decision, ...] = ()
+    ) -> Iterator[Step]:
         if not choices:
-            yield Step(_there(node.next), decided)
+            yield Step(_there(node.next), decided, decisions)
             return
         first, *rest = choices
         if self.values.number(first.value, as_environment(decided)) is not None:
-            yield from self._decide(node, rest, decided)
+            yield from self._decide(node, rest, decided, decisions)
             return
-        for value in range(first.count):
-            yield from self._decide(node, rest, _with(decided, first.key, value))
+        for value in first.values:
+            told = decisions if first.signature is None else (*decisions, (first.signature, value))
+            yield from self._decide(node, rest, _with(decided, first.key, value), told)
 
     def _go_round(self, node: LoopNode, decided: Decided) -> Iterator[Step]:
-        turns = node.turns
-        ends = turns is not None and as_environment(decided)[node.counter] >= turns.limit
-        must = turns is not None and turns.exact
-        shared = node.signature if not must else None
-        if not ends:
-            yield Step(_there(node.body), decided, (shared, True) if shared is not None else None)
-        if ends or not must:
-            yield Step(_there(node.next), decided, (shared, False) if shared is not None else None)
+        """A loop that is walked turn by turn ends where its limit says, or may end anywhere if that is not decided."""
+        environment = as_environment(decided)
+        limit = self.values.number(node.limit, environment) if node.turns is not None else None
+        counter = environment.get(node.counter, 0)
+        told = node.signature is not None and limit is None
+        if limit is None:
+            ends, goes_on = True, node.turns is None or counter < node.turns.limit
+        else:
+            ends, goes_on = counter >= limit, counter < limit
+        if goes_on:
+            yield Step(_there(node.body), decided, ((node.signature, 1),) if told else ())
+        if ends:
+            yield Step(_there(node.next), decided, ((node.signature, 0),) if told else ())
+
+    def signatures(self) -> Counter[Hashable]:
+        """What is decided in this function, as the other half would describe it: how many places of each."""
+        places = [loop.signature for loop in self.loops]
+        places += [choice.signature for choices in self.values.choices.values() for choice in choices]
+        return Counter(signature for signature in places if signature is not None)
 
 
 def _there(node: Node | None) -> Node:
@@ -271,7 +291,7 @@ class Semantics(Protocol[F]):
         ...
 
 
-Queue = tuple[tuple[Hashable, bool], ...]
+Queue = tuple[Decision, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +316,33 @@ class Walk(Generic[F]):
         self.limit = limit
         self._nodes: list[Node] = []
         self._numbers: dict[Node, int] = {}
+        self._meetings: set[Node] = set()
         self._shared = _shared_signatures(flows)
         self.met: dict[_Key, F] = {}
-        self._todo: dict[_Key, None] = {}
+        self._todo: list[tuple[int, int, _Key]] = []
+        self._waiting: set[_Key] = set()
+        self._ready: list[tuple[_Key, F]] = []
+        self._pushed = 0
+        for flow in flows:
+            self._survey(flow.entry)
+
+    def _survey(self, entry: Node) -> None:
+        """Number a function's nodes: inside loops before behind them, so that a loop settles before what follows it."""
+        order, ways, stack, seen = [], Counter[Node](), [(entry, iter(_nexts(entry)))], {entry}
+        while stack:
+            node, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                order.append(stack.pop()[0])
+                continue
+            ways[following] += 1
+            if following not in seen:
+                seen.add(following)
+                stack.append((following, iter(_nexts(following))))
+        for node in reversed(order):
+            self._numbers[node] = len(self._nodes)
+            self._nodes.append(node)
+        self._meetings.update(node for node, count in ways.items() if count > 1)
 
     def run(self, facts: F) -> int:
         """From the entries on; the number of positions met.
@@ -306,30 +350,29 @@ class Walk(Generic[F]):
         Raises:
             TooLarge: There are more than the limit.
         """
-        start = tuple((self._number(flow.entry), ()) for flow in self.flows)
+        start = tuple((self._numbers[flow.entry], ()) for flow in self.flows)
         self._reach(start, ((),) * len(self.flows), facts)
         while self._todo:
-            key = next(iter(self._todo))
-            del self._todo[key]
-            self._advance(key, self.met[key])
+            key = heappop(self._todo)[2]
+            self._waiting.discard(key)
+            self._ready.append((key, self.met[key]))
+            while self._ready:
+                self._advance(*self._ready.pop())
             if len(self.met) > self.limit:
                 raise TooLarge
         return len(self.met)
-
-    def _number(self, node: Node) -> int:
-        found = self._numbers.get(node)
-        if found is None:
-            found = self._numbers[node] = len(self._nodes)
-            self._nodes.append(node)
-        return found
 
     def _reach(self, positions: tuple[tuple[int, Decided], ...], ahead: tuple[Queue, ...], facts: F) -> None:
         key = _Key(positions, ahead, facts.shape)
         old = self.met.get(key)
         joined = facts if old is None else old.join(facts)
-        if joined is not old:
-            self.met[key] = joined
-            self._todo[key] = None
+        if joined is old:
+            return
+        self.met[key] = joined
+        if key not in self._waiting:
+            self._waiting.add(key)
+            self._pushed += 1
+            heappush(self._todo, (sum(number for number, _ in positions), self._pushed, key))
 
     def _advance(self, key: _Key, facts: F) -> None:
         """Let one core take a step: one that is not ahead of the other, if it can."""
@@ -353,25 +396,39 @@ class Walk(Generic[F]):
             self.semantics.end(facts)
 
     def _leads(self, key: _Key, core: int) -> bool:
-        node = self._nodes[key.positions[core][0]]
-        return bool(key.ahead[core]) and isinstance(node, LoopNode) and node.signature in self._shared
+        """Whether a core is about to decide something while the other has yet to follow it."""
+        return bool(key.ahead[core]) and self._decides(core, self._nodes[key.positions[core][0]])
+
+    def _decides(self, core: int, node: Node) -> bool:
+        if isinstance(node, LoopNode):
+            return node.signature in self._shared
+        return isinstance(node, DecideNode) and any(choice.signature in self._shared for choice in node.choices)
 
     def _decide(self, key: _Key, core: int, node: Node, facts: F) -> None:
         for step in self.flows[core].steps(node, key.positions[core][1]):
-            if step.decision is None or step.decision[0] not in self._shared:
-                self._move(key, core, step, key.ahead, facts)
-                continue
-            ahead = _follow(key.ahead, core, step.decision)
+            ahead = key.ahead
+            for decision in step.decisions:
+                if ahead is not None and decision[0] in self._shared:
+                    ahead = _follow(ahead, core, decision)
             if ahead is not None:
                 self._move(key, core, step, ahead, facts)
 
     def _move(self, key: _Key, core: int, step: Step, ahead: tuple[Queue, ...], facts: F) -> None:
         positions = list(key.positions)
-        positions[core] = (self._number(step.node), step.decided)
-        self._reach(tuple(positions), ahead, facts)
+        positions[core] = (self._numbers[step.node], step.decided)
+        if step.node in self._meetings:
+            self._reach(tuple(positions), ahead, facts)
+        else:  # only one way leads here: nothing to join with
+            self._ready.append((_Key(tuple(positions), ahead, facts.shape), facts))
 
 
-def _follow(ahead: tuple[Queue, ...], core: int, decision: tuple[Hashable, bool]) -> tuple[Queue, ...] | None:
+def _nexts(node: Node) -> list[Node]:
+    """The nodes that may follow; what leaves a loop first, so that a search numbers it last."""
+    inner = node.body if isinstance(node, LoopNode) else node.other if isinstance(node, BranchNode) else None
+    return [following for following in (node.next, inner) if following is not None]
+
+
+def _follow(ahead: tuple[Queue, ...], core: int, decision: Decision) -> tuple[Queue, ...] | None:
     """The queues after a decision; None if the other core has decided otherwise."""
     other = 1 - core
     expected = next((index for index, known in enumerate(ahead[other]) if known[0] == decision[0]), None)
@@ -386,11 +443,11 @@ def _follow(ahead: tuple[Queue, ...], core: int, decision: tuple[Hashable, bool]
 
 
 def _shared_signatures(flows: Sequence[Flow]) -> frozenset[Hashable]:
-    """Loops that both halves have, equally many of each."""
+    """What both halves decide, in equally many places."""
     if len(flows) != 2:
         return frozenset()
-    counts = [Counter(loop.signature for loop in flow.loops if loop.signature is not None) for flow in flows]
-    return frozenset(signature for signature, count in counts[0].items() if counts[1][signature] == count)
+    first, second = (flow.signatures() for flow in flows)
+    return frozenset(signature for signature, count in first.items() if second[signature] == count)
 
 
 __all__ = [

@@ -25,14 +25,19 @@ from tdist.platforms.ascend.compiled.events import (
     PipeBarrier,
     Release,
     Unknown,
+    function_events,
 )
 from tdist.platforms.ascend.compiled.final_module import FinalModule
 from tdist.platforms.ascend.compiled.flow import Decided, Flow, TooLarge, Walk, as_environment
 from tdist.platforms.ascend.compiled.memory import GM, Region
-from tdist.platforms.ascend.compiled.pending import INDEX, PIPES, FlagKey, Instance, Instances, Pending, bits, conflict
+from tdist.platforms.ascend.compiled.pending import INDEX, PIPES, Instance, Instances, Pending, bits, conflict
 
 MOST_UP = 1  # times that a flag between pipes may be up
 MOST_BLOCKS_UP = 15  # times that a flag between cores can be counted up
+
+
+FlagKey = tuple[int, Pipe | None, Pipe | None, Hashable]
+"""A flag: whose core waits for it, who sets it and who waits (nobody's pipe if it is one between cores), number."""
 
 
 class Fault(Enum):
@@ -73,6 +78,7 @@ class Order:
         self.passed: set[Event] = set()  # waits for another core that were met and ended
         self._blocked: dict[Event, int] = {}
         self._acquires: list[Event] = []
+        self._flags: dict[FlagKey, int] = {}
         self._unknown_flags = False
 
     # ---- walking -----------------------------------------------------------------------------------------------------
@@ -97,15 +103,14 @@ class Order:
             case Release():
                 return self._release(core, event, facts)
             case Acquire():
-                return facts.with_unflushed(core, facts.unflushed[core] | 1 << self._acquire(event))
+                return facts.with_unflushed(core, facts.unflushed(core) | 1 << self._acquire(event))
             case Unknown():
                 return self._unknown(core, event, facts)
         raise AssertionError(type(event).__name__)
 
     def end(self, facts: Pending) -> None:
         """Every core has returned: no flag may be up."""
-        for key in facts.flags:
-            core = key[0]
+        for core, key in ((key[0], key) for key, number in self._flags.items() if facts.times_up(number)):
             last = next((event for event in reversed(self._sets(core)) if self._may_set(event, key)), None)
             if last is not None and not self._unknown_flags:
                 self._note(Unordered(Fault.LEFT_UP, last, core, detail=_named(key)))
@@ -165,7 +170,7 @@ class Order:
         self._note(Unordered(fault, second.event, second.core, first.event, first.core, regions))
 
     def _read_cache(self, core: int, event: Access, facts: Pending) -> None:
-        for number in bits(facts.unflushed[core]):
+        for number in bits(facts.unflushed(core)):
             self._note(Unordered(Fault.STALE, event, core, self._acquires[number], core))
 
     def _acquire(self, event: Event) -> int:
@@ -184,14 +189,12 @@ class Order:
         return facts
 
     def _unknown(self, core: int, event: Unknown, facts: Pending) -> Pending:
-        """It may touch anything on any pipe: whatever is in flight, and whatever starts before it has surely finished."""
+        """It may touch anything on any pipe: what is in flight, and what starts before it has surely finished."""
         self._note(Unordered(Fault.NOT_UNDERSTOOD, event, core, detail=event.name))
         for number in bits(facts.seen_by(core, Pipe.S)):
             first = self.instances.all[number]
             self._note(Unordered(Fault.NOT_UNDERSTOOD, event, core, first.event, first.core, detail=event.name))
-        everywhere = tuple(
-            (Region(space, None, False, (), 0, None), True) for space in (GM, "ub", "cbuf", "cc")
-        )
+        everywhere = tuple((Region(space, None, False, (), 0, None), True) for space in (GM, "ub", "cbuf", "cc"))
         return facts.start(self.instances.number((event, ()), Instance(core, event, everywhere)), ())
 
     # ---- order -------------------------------------------------------------------------------------------------------
@@ -202,69 +205,63 @@ class Order:
         own = self.instances.of_pipe.get((core, event.pipe), 0)
         return facts.limited(core, event.pipe, ~own)
 
-    def _flag(self, core: int, flag: Flag, decided: Decided) -> Hashable | None:
-        if not isinstance(flag, SSAValue):
-            return flag
-        return self.flows[core].values.number(flag, as_environment(decided))
-
     def _seen_by_setter(self, core: int, pipe: Pipe, facts: Pending) -> int:
         return facts.seen_by(core, pipe) & ~self.instances.of_pipe.get((core, pipe), 0)
 
-    def _flag_key(self, core: int, source: Pipe, towards: Pipe, event: FlagSet | FlagWait, decided: Decided):
-        number = self._flag(core, event.flag, decided)
+    def _number(self, core: int, event: Event, flag: Flag, decided: Decided) -> Hashable | None:
+        """The number of a flag; None, and noted, if it is not known."""
+        number = flag
+        if isinstance(flag, SSAValue):
+            number = self.flows[core].values.number(flag, as_environment(decided))
         if number is None:
             self._unknown_flags = True
             self._note(Unordered(Fault.NOT_UNDERSTOOD, event, core, detail="a flag whose number is not known"))
-            return None
-        return (core, source, towards, number)
+        return number
+
+    def _flag(self, key: FlagKey) -> int:
+        return self._flags.setdefault(key, len(self._flags))
 
     def _set_flag(self, core: int, event: FlagSet, decided: Decided, facts: Pending) -> Pending:
-        key = self._flag_key(core, event.pipe, event.towards, event, decided)
-        if key is None:
+        number = self._number(core, event, event.flag, decided)
+        if number is None:
             return facts
-        seen = self._seen_by_setter(core, event.pipe, facts)
-        up = facts.flags.get(key, ())
-        if len(up) >= MOST_UP:
+        key = (core, event.pipe, event.towards, number)
+        flag, seen = self._flag(key), self._seen_by_setter(core, event.pipe, facts)
+        if facts.times_up(flag) >= MOST_UP:
             self._note(Unordered(Fault.SET_TWICE, event, core, detail=_named(key)))
-            return facts.with_flag(key, (*up[:-1], up[-1] | seen))
-        return facts.with_flag(key, (*up, seen))
+            return facts.raised_again(flag, seen)
+        return facts.raised(flag, seen)
 
     def _wait_flag(self, core: int, event: FlagWait, decided: Decided, facts: Pending) -> Pending:
-        key = self._flag_key(core, event.source, event.pipe, event, decided)
-        if key is None:
+        number = self._number(core, event, event.flag, decided)
+        if number is None:
             return facts
-        up = facts.flags.get(key, ())
-        if not up:
+        key = (core, event.source, event.pipe, number)
+        flag = self._flag(key)
+        if not facts.times_up(flag):
             if not self._unknown_flags:
                 self._note(Unordered(Fault.NEVER_SET, event, core, detail=_named(key)))
             return facts
-        return facts.limited(core, event.pipe, up[0]).with_flag(key, up[1:])
+        return facts.taken(core, event.pipe, flag)
 
     def _set_block(self, core: int, event: BlockSet, decided: Decided, facts: Pending) -> Pending:
-        number = self._flag(core, event.flag, decided)
+        number = self._number(core, event, event.flag, decided)
         if number is None:
-            self._unknown_flags = True
-            self._note(Unordered(Fault.NOT_UNDERSTOOD, event, core, detail="a flag whose number is not known"))
             return facts
-        key = (self._other(core), number)
+        flag = self._flag((self._other(core), None, None, number))
         seen = self._seen_by_setter(core, event.pipe, facts)
-        up = facts.blocks.get(key, ())
-        if len(up) >= MOST_BLOCKS_UP:
-            return facts.with_block(key, (*up[:-1], up[-1] | seen))
-        return facts.with_block(key, (*up, seen))
+        full = facts.times_up(flag) >= MOST_BLOCKS_UP
+        return facts.raised_again(flag, seen) if full else facts.raised(flag, seen)
 
     def _wait_block(self, core: int, event: BlockWait, decided: Decided, facts: Pending) -> Pending | None:
-        number = self._flag(core, event.flag, decided)
+        number = self._number(core, event, event.flag, decided)
         if number is None:
-            self._unknown_flags = True
-            self._note(Unordered(Fault.NOT_UNDERSTOOD, event, core, detail="a flag whose number is not known"))
             return facts
-        key = (core, number)
-        up = facts.blocks.get(key, ())
-        if not up:
+        flag = self._flag((core, None, None, number))
+        if not facts.times_up(flag):
             return None
         self.passed.add(event)
-        return facts.limited(core, event.pipe, up[0]).with_block(key, up[1:])
+        return facts.taken(core, event.pipe, flag)
 
     def _other(self, core: int) -> int:
         """Who waits for what this core sets: the other half of a mix kernel, else itself (all programs of a launch)."""
@@ -277,17 +274,16 @@ class Order:
         self.found.setdefault((fault.fault, first, fault.second.op, fault.detail), fault)
 
     def _sets(self, core: int) -> list[FlagSet]:
-        from tdist.platforms.ascend.compiled.events import function_events
-
         return [event for event in function_events(self.flows[core].function) if isinstance(event, FlagSet)]
 
-    def _may_set(self, event: FlagSet, key: FlagKey) -> bool:
+    @staticmethod
+    def _may_set(event: FlagSet, key: FlagKey) -> bool:
         same_pipes = (event.pipe, event.towards) == key[1:3]
         return same_pipes and (isinstance(event.flag, SSAValue) or event.flag == key[3])
 
 
 def _named(key: FlagKey) -> str:
-    return f"{key[1].value} → {key[2].value}, event {key[3]}"
+    return f"{key[1]} → {key[2]}, event {key[3]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What may still be in flight, as each pipe of each core sees it.
 
-A pipe takes its instructions in order and works on several at once. For each pipe we keep the accesses that may not have
-finished when its next instruction starts. A new access is pending for everybody; flags, barriers and the library's own
-waits take accesses away, by what the pipe that raised them knew. Sets only grow where paths join, so a walk ends.
+A pipe takes its instructions in order and works on several at once. For each pipe we keep the accesses that may not
+have finished when its next instruction starts. A new access is pending for everybody; flags, barriers and the library's
+own waits take accesses away, by what the pipe that raised them knew. Sets only grow where paths join, so a walk ends.
 
 Sets are integers, one bit for an access at a place under its decisions (`Instances`).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import or_
 
 from tdist.ir.hivm import Pipe
 from tdist.platforms.ascend.compiled.events import Access, Event
@@ -18,9 +19,6 @@ from tdist.platforms.ascend.compiled.memory import GM, Region
 
 PIPES: tuple[Pipe, ...] = (Pipe.S, Pipe.V, Pipe.M, Pipe.MTE1, Pipe.MTE2, Pipe.MTE3, Pipe.FIX)
 INDEX: Mapping[Pipe, int] = {pipe: index for index, pipe in enumerate(PIPES)}
-
-FlagKey = tuple[int, Pipe, Pipe, Hashable]
-"""A flag between two pipes of a core: core, who sets it, who waits, number."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -54,9 +52,7 @@ class Instance:
 
     def touches_global(self, *, writing: bool | None = None) -> bool:
         """Whether it touches global memory; `writing`: only as a reader or a writer."""
-        return any(
-            region.space == GM and (writing is None or writes is writing) for region, writes in self.regions
-        )
+        return any(region.space == GM and (writing is None or writes is writing) for region, writes in self.regions)
 
 
 def conflict(first: Instance, second: Instance) -> tuple[Region, Region] | None:
@@ -65,9 +61,9 @@ def conflict(first: Instance, second: Instance) -> tuple[Region, Region] | None:
         return None
     for a, a_writes in first.regions:
         for b, b_writes in second.regions:
-            if (a_writes or b_writes) and a.overlaps(b) and not _unknown_peers(first, second, a, b):
-                if first.core == second.core or a.space == GM:
-                    return a, b
+            shared = a.space == GM or first.core == second.core
+            if shared and (a_writes or b_writes) and a.overlaps(b) and not _unknown_peers(first, second, a, b):
+                return a, b
     return None
 
 
@@ -135,52 +131,52 @@ class Instances:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """For each core and pipe what may be in flight; what flags that are up say; what reads of the data cache may miss.
+    """What may be in flight, for each core and pipe; what flags that are up say; what the data cache may miss.
 
-    `flags` and `blocks` hold, for each flag that is up and each time that it is, what may still be in flight when it is
-    seen. `unflushed`: waits of a core after which it has not thrown its data cache away.
+    `masks` holds, in this order: for each core and pipe what it may find in flight; for each core the waits after which
+    it has not thrown its data cache away; for each flag that is up, as often as it is, what may be in flight when it is
+    seen. `up` are these flags, by number, and how often each is up.
     """
 
-    pipes: tuple[int, ...]
-    flags: Mapping[FlagKey, tuple[int, ...]]
-    blocks: Mapping[Hashable, tuple[int, ...]]
-    unflushed: tuple[int, ...]
+    cores: int
+    masks: tuple[int, ...]
+    up: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def nothing(cls, cores: int) -> Pending:
         """Nothing is in flight, no flag is up."""
-        return cls((0,) * (cores * len(PIPES)), {}, {}, (0,) * cores)
+        return cls(cores, (0,) * (cores * (len(PIPES) + 1)))
 
     @property
     def shape(self) -> Hashable:
         """Which flags are up, and how often."""
-        return (
-            frozenset((key, len(up)) for key, up in self.flags.items()),
-            frozenset((key, len(up)) for key, up in self.blocks.items()),
-        )
+        return self.up
 
     def join(self, other: Pending) -> Pending:
         """What may be in flight on either way; the flags that are up are the same."""
-        pipes = _union(self.pipes, other.pipes)
-        unflushed = _union(self.unflushed, other.unflushed)
-        flags = {key: _union(up, other.flags[key]) for key, up in self.flags.items()}
-        blocks = {key: _union(up, other.blocks[key]) for key, up in self.blocks.items()}
-        same = pipes == self.pipes and unflushed == self.unflushed and flags == self.flags and blocks == self.blocks
-        return self if same else Pending(pipes, flags, blocks, unflushed)
+        masks = tuple(map(or_, self.masks, other.masks))
+        return self if masks == self.masks else Pending(self.cores, masks, self.up)
 
     def seen_by(self, core: int, pipe: Pipe) -> int:
         """What may be in flight when the next instruction of a pipe starts."""
-        return self.pipes[core * len(PIPES) + INDEX[pipe]]
+        return self.masks[core * len(PIPES) + INDEX[pipe]]
+
+    def unflushed(self, core: int) -> int:
+        """Waits of a core after which it has not thrown its data cache away."""
+        return self.masks[self.cores * len(PIPES) + core]
+
+    def times_up(self, flag: int) -> int:
+        """How often a flag is up."""
+        return next((times for known, times in self.up if known == flag), 0)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
     def start(self, number: int, blind: Sequence[int]) -> Pending:
         """An access starts: it is in flight for everybody but `blind`, and no flag that is up knows of it."""
         bit = 1 << number
-        pipes = tuple(mask if index in blind else mask | bit for index, mask in enumerate(self.pipes))
-        flags = {key: tuple(mask | bit for mask in up) for key, up in self.flags.items()}
-        blocks = {key: tuple(mask | bit for mask in up) for key, up in self.blocks.items()}
-        return Pending(pipes, flags, blocks, self.unflushed)
+        skip = range(self.cores * len(PIPES), self.cores * (len(PIPES) + 1))
+        masks = tuple(mask if index in blind or index in skip else mask | bit for index, mask in enumerate(self.masks))
+        return Pending(self.cores, masks, self.up)
 
     def limited(self, core: int, pipe: Pipe, mask: int) -> Pending:
         """From here on a pipe starts only when everything but `mask` has finished.
@@ -188,42 +184,58 @@ class Pending:
         What the scalar unit waits for, every pipe does: it issues their instructions.
         """
         first = core * len(PIPES)
-        wanted = range(first, first + len(PIPES)) if pipe in (Pipe.S, Pipe.ALL) else (first + INDEX[pipe],)
-        pipes = tuple(old & mask if index in wanted else old for index, old in enumerate(self.pipes))
-        return Pending(pipes, self.flags, self.blocks, self.unflushed)
+        masks = list(self.masks)
+        for index in range(first, first + len(PIPES)) if pipe in (Pipe.S, Pipe.ALL) else (first + INDEX[pipe],):
+            masks[index] &= mask
+        return Pending(self.cores, tuple(masks), self.up)
 
     def drained(self, core: int, own: int, *, flushes: bool = False) -> Pending:
-        """Every pipe of a core waits for every other: what one of them knew to be finished, all do. `own`: its accesses."""
+        """Every pipe waits for every other: what one of them knew to be finished, all do. `own`: the core's."""
         first = core * len(PIPES)
         left = ~own
-        for mask in self.pipes[first : first + len(PIPES)]:
+        for mask in self.masks[first : first + len(PIPES)]:
             left &= mask
         limited = self.limited(core, Pipe.ALL, left)
         return limited.with_unflushed(core, 0) if flushes else limited
 
     def with_unflushed(self, core: int, waits: int) -> Pending:
         """With other waits since the last flush."""
-        unflushed = tuple(waits if index == core else old for index, old in enumerate(self.unflushed))
-        return Pending(self.pipes, self.flags, self.blocks, unflushed)
+        index = self.cores * len(PIPES) + core
+        return Pending(self.cores, (*self.masks[:index], waits, *self.masks[index + 1 :]), self.up)
 
-    def with_flag(self, key: FlagKey, up: tuple[int, ...]) -> Pending:
-        """With a flag up as often as `up` is long."""
-        return Pending(self.pipes, _replaced(self.flags, key, up), self.blocks, self.unflushed)
+    def raised(self, flag: int, seen: int) -> Pending:
+        """A flag goes up once more; `seen` may be in flight when this one is seen."""
+        start, times = self._place(flag)
+        masks = (*self.masks[: start + times], seen, *self.masks[start + times :])
+        return Pending(self.cores, masks, _counted(self.up, flag, times + 1))
 
-    def with_block(self, key: Hashable, up: tuple[int, ...]) -> Pending:
-        """The same for a flag between cores."""
-        return Pending(self.pipes, self.flags, _replaced(self.blocks, key, up), self.unflushed)
+    def raised_again(self, flag: int, seen: int) -> Pending:
+        """A flag that is up already stays up: what it says last is what both may leave in flight."""
+        start, times = self._place(flag)
+        last = start + times - 1
+        masks = (*self.masks[:last], self.masks[last] | seen, *self.masks[last + 1 :])
+        return Pending(self.cores, masks, self.up)
+
+    def taken(self, core: int, pipe: Pipe, flag: int) -> Pending:
+        """A pipe sees a flag that is up, which goes down once."""
+        start, times = self._place(flag)
+        masks = self.masks[:start] + self.masks[start + 1 :]
+        lowered = Pending(self.cores, masks, _counted(self.up, flag, times - 1))
+        return lowered.limited(core, pipe, self.masks[start])
+
+    def _place(self, flag: int) -> tuple[int, int]:
+        """Where the masks of a flag begin, or would, and how many there are."""
+        index = self.cores * (len(PIPES) + 1)
+        for known, times in self.up:
+            if known >= flag:
+                return index, times if known == flag else 0
+            index += times
+        return index, 0
 
 
-def _union(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(x | y for x, y in zip(a, b, strict=True))
+def _counted(up: tuple[tuple[int, int], ...], flag: int, times: int) -> tuple[tuple[int, int], ...]:
+    rest = [known for known in up if known[0] != flag]
+    return tuple(sorted([*rest, (flag, times)] if times else rest))
 
 
-def _replaced(old: Mapping, key: Hashable, up: tuple[int, ...]) -> Mapping:
-    new = {known: value for known, value in old.items() if known != key}
-    if up:
-        new[key] = up
-    return new
-
-
-__all__ = ["INDEX", "PIPES", "FlagKey", "Instance", "Instances", "Pending", "bits", "conflict"]
+__all__ = ["INDEX", "PIPES", "Instance", "Instances", "Pending", "bits", "conflict"]

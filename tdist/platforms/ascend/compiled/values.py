@@ -36,24 +36,24 @@ _AFFINE = frozenset({"affine.apply", "affine.min", "affine.max"})
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A value that is unknown but one of 0 … `count` − 1; decided in each turn of the loop body that can change it."""
+    """A value that is unknown but one of a few; decided in each turn of the loop body that can change it.
+
+    `signature` is the same in the other half of a mix kernel, if it has this value too.
+    """
 
     value: SSAValue
     key: Key
-    count: int
+    values: range
+    signature: Hashable | None
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What is known of how often a loop goes round: first value, step, and a limit that it does not reach.
-
-    `exact`: it reaches every value below the limit.
-    """
+    """A loop that has few turns: first value, step, and a limit that it does not reach."""
 
     first: int
     step: int
     limit: int
-    exact: bool
 
 
 class Values:
@@ -129,24 +129,35 @@ class Values:
     def choices(self) -> Mapping[Block, tuple[Choice, ...]]:
         """The choices that are decided in each turn of a loop's body, or once (in the function's entry)."""
         found: dict[Block, dict[Key, Choice]] = {}
-        for value, count in (*self._parities(), *self._conditions()):
-            scope = self.scope(value)
-            found.setdefault(scope, {}).setdefault(self.key(value), Choice(value, self.key(value), count))
+        for value, values in (*self._bounds(), *self._parities(), *self._conditions()):
+            key = self.key(value)
+            choice = Choice(value, key, values, self.signature(value))
+            found.setdefault(self.scope(value), {}).setdefault(key, choice)
         return {scope: tuple(choices.values())[:MAX_CHOICES] for scope, choices in found.items()}
 
-    def _parities(self) -> list[tuple[SSAValue, int]]:
+    def _bounds(self) -> list[tuple[SSAValue, range]]:
+        """How often loops of few turns go round."""
+        loops = [op for op in self.function.ops if isinstance(op, scf.ForOp)]
+        turns = ((loop, self.turns(loop)) for loop in loops)
+        return [
+            (loop.ub, range(few.first, few.limit + 1))
+            for loop, few in turns
+            if few is not None and few.step == 1 and self.number(loop.ub) is None
+        ]
+
+    def _parities(self) -> list[tuple[SSAValue, range]]:
         maps = ((op, read_map(op.properties["map"])) for op in self.function.ops if name_of(op) == "affine.apply")
         return [
-            (op.results[0], map_.modulus)
+            (op.results[0], range(map_.modulus))
             for op, map_ in maps
             if map_ is not None and map_.modulus is not None and map_.modulus <= MAX_CHOICES
         ]
 
-    def _conditions(self) -> list[tuple[SSAValue, int]]:
+    def _conditions(self) -> list[tuple[SSAValue, range]]:
         """Conditions that several branches have in common: they go the same way."""
         conditions = [op.cond for op in self.function.ops if isinstance(op, scf.IfOp)]
         often = Counter(self.key(condition) for condition in conditions)
-        return [(condition, 2) for condition in conditions if often[self.key(condition)] > 1]
+        return [(condition, range(2)) for condition in conditions if often[self.key(condition)] > 1]
 
     def turns(self, loop: scf.ForOp) -> Turns | None:
         """The turns of a loop that has few; None if they are many or unknown."""
@@ -157,7 +168,7 @@ class Values:
         limit = end if end is not None else self._upper_bound(loop.ub)
         if limit is None or limit - first > MAX_TURNS * step:
             return None
-        return Turns(first, step, limit, end is not None)
+        return Turns(first, step, limit)
 
     def _upper_bound(self, value: SSAValue) -> Number:
         if not isinstance(value, OpResult) or name_of(value.op) not in ("affine.min", "arith.minsi"):
