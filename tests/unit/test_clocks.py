@@ -208,7 +208,42 @@ def test_a_grown_clock_knows_the_same() -> None:
     known = a.W.seed.tolist()
     space.slot("b")
     a.grow()
-    assert a.W.seed.tolist() == [*known, 0] and a.W.m[2] == 0
+    grown = a.W.seed.tolist()
+    assert len(grown) == space.capacity_slots > len(known) and grown == known + [0] * (len(grown) - len(known))
+    assert a.W.m[2] == 0
+
+
+def test_a_released_vector_is_shared_and_its_own_entries_stand_beside_it() -> None:
+    _, a, b = pair()
+    a.drain(flush_cache=False)
+    word = a.release(drains=False)
+    assert word.base is a.W.vec
+    assert entry(a.W, a) == (0, 0) and entry(word, a) == (2, 1)
+    b.acquire(word)
+    assert entry(b.W, a) == (2, 1) and entry(a.W, a) == (0, 0)
+
+
+def test_a_wait_for_several_words_fills_one_vector_that_nobody_else_has() -> None:
+    space, a, b = pair()
+    c = AgentClocks(space, space.slot("c"))
+    known = b.W
+    first = b.acquire(a.release(drains=True))
+    assert first is not known and entry(known, a) == (0, 0)
+    version = first.version
+    second = b.acquire(c.release(drains=True), private=first)
+    assert second is first is b.W and second.version > version
+    assert entry(b.W, a) == entry(b.W, c) == (1, 1)
+    assert b.acquire(a.release(drains=True)) is not second
+
+
+def test_a_word_that_several_released_brings_news_of_any_of_them() -> None:
+    space, a, b = pair()
+    c = AgentClocks(space, space.slot("c"))
+    joined = join_words(a.release(drains=True), c.release(drains=False))
+    known = b.W
+    assert b.acquire(joined) is not known and entry(b.W, a) == (1, 1) and entry(b.W, c) == (1, 0)
+    known = b.W
+    assert b.acquire(joined) is known
 
 
 def test_published_vectors_are_shared_and_never_written() -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tdist.platforms.sim.streams import Launch
 
 
+_ADDS: Final = (2, "add")
+"""How an ADD is spelt: as generated code gives it, and by name."""
 ROUNDS: Final = range(2_000_000)
 """So often may a `while` loop without a bound go round; a simulated kernel that means it to is rarer than a hang."""
 
@@ -215,12 +217,20 @@ class Agent:
         self, addr: int, al: Allocation | None, value: int, pe: int, op: int | str, width: int, site: Site
     ) -> None:
         """dl.notify, signal_op: `op` is 1 ("set") or 2 ("add"). Releases what its profile covers."""
-        peer = self._peer(addr, al, pe, site)
-        off = self._offset(addr + peer.lo - peer.peers[self.rank].lo, peer, width, site)
-        add = op in (2, "add")
+        peer, off = self._landing(addr, al, pe, width, site)
+        add = op in _ADDS
         if add:
             self.engine.check_double_effect(self, site)
         self.words.signal(self, peer, off, width, value, add, site)
+
+    def _landing(self, addr: int, al: Allocation | None, pe: int, width: int, site: Site) -> tuple[Allocation, int]:
+        """Where a signal to the local symmetric address `addr` arrives on PE `pe`: allocation and byte offset."""
+        if al is not None and al.rank == self.rank and al.symmetric and not al.freed and 0 <= pe < self.nranks:
+            peer, off = al.peers[pe], addr - al.lo
+            if 0 <= off <= peer.hi - peer.lo - width and not (off % width or peer.freed):
+                return peer, off
+        peer = self._peer(addr, al, pe, site)
+        return peer, self._offset(addr + peer.lo - peer.peers[self.rank].lo, peer, width, site)
 
     def put_scalar(self, addr: int, al: Allocation | None, value: int, pe: int, width: int, site: Site) -> None:
         """aclshmem_<T>_p: a scalar store that writes back its line and releases like a SET."""
@@ -240,6 +250,10 @@ class Agent:
         self, addr: int, al: Allocation | None, n: int, value: int, width: int, semantic: str, site: Site
     ) -> Generator[None, None, Clock | None]:
         """Poll slots 0 … n-1, 64 bytes apart, until each equals `value`; gives the token."""
+        if al is not None and not al.freed and n > 0:
+            off = addr - al.lo
+            if 0 <= off <= al.hi - al.lo - width - (n - 1) * LINE_BYTES and not off % width:
+                return self.words.wait(self, al, off, n, value, width, semantic, site)
         al = self._known(addr, al, site)
         if n > 0:
             self._check_slots(addr, al, n, width, site)

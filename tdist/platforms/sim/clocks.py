@@ -2,7 +2,8 @@
 
 A vector holds two int32 entries a slot, interleaved: `2 * slot` is the entry under the `seed` profile and
 `2 * slot + 1` the one under `ascend`. One numpy operation therefore joins both profiles, and a vector grows at its end.
-A vector that was published is never written again; copies are made where an entry changes.
+A vector that was published is never written again; copies are made where an entry changes. What an agent releases is
+its W and, beside that, its own entries: nothing is copied for it.
 
 Accesses are stamped with their agent's `counter`. A release exports W with the counter in it and then advances the
 counter, so it covers every load and store before it and none after it. An access stamped `c` by slot `s` is ordered
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.int32]
 
 _FIRST_SLOTS: Final = 64
+_SLOTS_MORE: Final = 16
 _RELEASES_KEPT: Final = 64
 
 
@@ -47,8 +49,8 @@ class SlotSpace:
         found = self._slots.get(key)
         if found is None:
             found = self._slots[key] = len(self._slots)
-            while found >= self._capacity_slots:
-                self._capacity_slots *= 2
+            if found >= self._capacity_slots:
+                self._capacity_slots += max(_SLOTS_MORE, self._capacity_slots // 8 // _SLOTS_MORE * _SLOTS_MORE)
         return found
 
     def zero(self) -> Clock:
@@ -94,12 +96,31 @@ class Clock:
 
 
 class WordClock:
-    """What a synchronisation word releases to whoever acquires it. `None` in its place releases nothing."""
+    """What a synchronisation word releases to whoever acquires it. `None` in its place releases nothing.
 
-    __slots__ = ("vec",)
+    What one agent released shares the vector of its W; its own two entries, which W lacks, stand beside it: `stamp` at
+    `entry`, `drained` behind that. `entry` is negative where several were joined. An acquirer that does not know
+    `stamp` knows at once that there is something to learn.
+    """
 
-    def __init__(self, vec: Vector) -> None:
-        self.vec = vec
+    __slots__ = ("_vec", "base", "drained", "entry", "stamp")
+
+    def __init__(self, base: Vector, entry: int = -1, stamp: int = 0, drained: int = 0) -> None:
+        self.base = base
+        self.entry = entry
+        self.stamp = stamp
+        self.drained = drained
+        self._vec: Vector | None = base if entry < 0 else None
+
+    @property
+    def vec(self) -> Vector:
+        """Everything in one vector."""
+        if self._vec is None:
+            vec = self.base.copy()
+            vec[self.entry] = self.stamp
+            vec[self.entry + 1] = self.drained
+            self._vec = vec
+        return self._vec
 
     @property
     def seed(self) -> Vector:
@@ -183,19 +204,41 @@ class AgentClocks:
         self.counter = self.last_drain + 1
         self.releases.clear()
 
-    def acquire(self, word: Clock | WordClock | None) -> Clock:
+    def acquire(self, word: Clock | WordClock | None, private: Clock | None = None) -> Clock:
         """Join `word` into W; R stays. Returns W as it then stands: the token of the wait.
 
-        W is the same object as before if `word` knows nothing new.
+        W is the same object, of the same version, as before if `word` knows nothing new.
+
+        Args:
+            private: a W that only the caller has seen so far, if there is one: it may be changed in place.
         """
         if word is None:
             return self.W
-        mine, theirs = self.W.vec, word.vec
-        joined = np.maximum(mine, theirs) if len(mine) == len(theirs) else join_vectors(mine, theirs)
-        if joined.tobytes() == mine.tobytes():
-            return self.W
+        before = self.W
+        mine = before.vec
+        if type(word) is not WordClock or word.entry < 0:
+            theirs = word.vec
+            joined = np.maximum(mine, theirs) if len(mine) == len(theirs) else join_vectors(mine, theirs)
+            return before if joined.tobytes() == mine.tobytes() else self._learnt(joined, joined.data)
+        theirs, entry, stamp = word.base, word.entry, word.stamp
+        if len(mine) != len(theirs):
+            joined, news = join_vectors(mine, theirs), False
+        else:
+            news = stamp > before.m[entry]
+            joined = np.maximum(mine, theirs, out=mine) if news and before is private else np.maximum(mine, theirs)
+        m = before.m if joined is mine else joined.data
+        if stamp > m[entry]:
+            m[entry] = stamp
+        if word.drained > m[entry + 1]:
+            m[entry + 1] = word.drained
+        if joined is mine:
+            before.version = self._version = self._version + 1
+            return before
+        return before if not news and joined.tobytes() == mine.tobytes() else self._learnt(joined, m)
+
+    def _learnt(self, joined: Vector, m: memoryview) -> Clock:
         self._version += 1
-        self.W = Clock(self._version, joined)
+        self.W = Clock(self._version, joined, m)
         return self.W
 
     def receive(self, word: Clock | WordClock | None) -> None:
@@ -213,15 +256,13 @@ class AgentClocks:
         the operation drains itself. `site` is kept for messages about what an acquirer has seen.
         """
         stamp = self.counter
-        self.R = self.W
+        known = self.R = self.W
         if drains:
             self.last_drain = stamp
-        vec = self.W.vec.copy()
-        vec[self.entry] = stamp
-        vec[self.entry + 1] = self.last_drain
+        drained = self.last_drain
         self.counter = stamp + 1
-        self.releases.append((stamp, site, self.last_drain))
-        return WordClock(vec)
+        self.releases.append((stamp, site, drained))
+        return WordClock(known.vec, self.entry, stamp, drained)
 
     def drain(self, flush_cache: bool) -> None:
         """Complete everything before under `ascend`; `flush_cache` (fence, quiet) also sets F to W. A Write effect."""

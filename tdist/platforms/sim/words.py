@@ -292,10 +292,11 @@ class SyncWords:
 
     def signal(self, ag: Agent, al: Allocation, off: int, width: int, value: int, add: bool, site: Site) -> None:
         """A notify, `signal_op` or `_p` that arrives at `al`: SET or ADD."""
-        word = self.at(ag, al, off, width, site)
+        word = al.sync.get(off)
+        if word is None or word.width != width or word.mem[word.index] != word.value:
+            word = self.at(ag, al, off, width, site)
         word.signal = True
-        before = word.value
-        after = wrap(before + value if add else value, width)
+        after = wrap(word.value + value if add else value, width)
         if ag.clocks is not None:
             self._signal_clocks(ag, ag.clocks, word, after, add, site)
         elif word.fresh is not None and not add:
@@ -309,33 +310,58 @@ class SyncWords:
         want = wrap(value, width)
         clocks = ag.clocks
         acquires = semantic in ACQUIRES
+        words, private = al.sync, None  # private: a W that nobody else has seen, since nobody else ran
         for slot in range(n):
-            word = self.at(ag, al, off + LINE_BYTES * slot, width, site)
+            word = words.get(off)
+            if word is None or word.width != width or word.mem[word.index] != word.value:
+                word = self.at(ag, al, off, width, site)
             word.signal = word.polled = True
             if word.fresh is not None:
                 self._check_fresh(ag, word, site)
             at_once = word.value == want
             while word.value != want:
                 ag.block_on(word, want, site, slot)
+                private = None
                 yield
                 word.refresh()
             if clocks is not None:
-                word.observed[clocks.slot] = Record(clocks.slot, clocks.counter, ag.who, site, want)
-                ag.access_word(al, word.off, width, False, clocks.W, site)
-                if acquires:
-                    held = word.held if word.held_local is None else word.waitable(ag.rank)
-                    known = clocks.W
-                    if held is None:
-                        self._note_missed("stale", ag, clocks, word, site)
-                    elif clocks.acquire(held) is known and at_once:
-                        self._note_missed("old", ag, clocks, word, site)
-                else:
-                    self._note_missed("relaxed", ag, clocks, word, site)
+                private = self._seen(ag, clocks, word, want, acquires, at_once, private, site)
+            off += LINE_BYTES
         token = None if clocks is None else (clocks.W if acquires else clocks.snapshot())
         ag.at_wait = True
         yield
         ag.at_wait = False
         return token
+
+    def _seen(
+        self,
+        ag: Agent,
+        clocks: AgentClocks,
+        word: Word,
+        want: int,
+        acquires: bool,
+        at_once: bool,
+        private: Clock | None,
+        site: Site,
+    ) -> Clock | None:
+        """A wait has seen its value: what that tells the agent. Returns `private`, or a W that it made."""
+        entry, known = clocks.slot, clocks.W
+        word.observed[entry] = Record(entry, clocks.counter, ag.who, site, want)
+        ag.access_word(word.al, word.off, word.width, False, known, site)
+        if not acquires:
+            self._note_missed("relaxed", ag, clocks, word, site)
+            return private
+        held = word.held if word.held_local is None else word.waitable(ag.rank)
+        if held is None:
+            self._note_missed("stale", ag, clocks, word, site)
+            return private
+        version = known.version
+        after = clocks.acquire(held, private)
+        if after.version != version:
+            return after
+        if at_once:
+            self._note_missed("old", ag, clocks, word, site)
+        return private
 
     def volatile_load(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> int:
         """A load that does not race with synchronisation accesses and acquires nothing; has a Write effect."""
@@ -505,40 +531,42 @@ class SyncWords:
 
     def _check_write(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
         """Concurrent SET, overshoot and line sharing; then the write takes its place among the word's records."""
-        for earlier in word.sets.values():
-            if not knows(clocks, earlier):
+        slot, sets, adds = record.slot, word.sets, word.adds
+        for earlier in sets.values():
+            if earlier.slot != slot and not knows(clocks, earlier):
                 self._concurrent_set(word, earlier, record)
-        if is_set:
-            for earlier in word.adds.values():
+        if is_set and adds:
+            for earlier in adds.values():
                 if not knows(clocks, earlier):
                     self._concurrent_set(word, earlier, record)
-        if word.observed:
+        if word.observed and record.value != word.value:
             self._check_overshoot(clocks, word, record, is_set)
         if len(word.line) > 1:
             self._check_line(clocks, word.line, word, record, is_set)
-        if is_set:
-            word.sets.clear()
-            word.adds.clear()
-            word.sets[record.slot] = record
-        else:
-            word.adds[record.slot] = record
+        if not is_set:
+            adds[slot] = record
+            return
+        if len(sets) != 1 or slot not in sets:
+            sets.clear()
+        if adds:
+            adds.clear()
+        sets[slot] = record
 
     def _check_overshoot(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
-        if record.value == word.value:
-            return
-        seen_by, known = word.observed, []
-        for slot, seen in seen_by.items():
-            if knows(clocks, seen):
-                known.append(slot)
-            elif seen.value != record.value:
+        """A write that changes the value, against the polls that may still wait for another one."""
+        seen_by, m, slot = word.observed, clocks.W.m, clocks.slot
+        size, late = len(m), []
+        for seen in seen_by.values():
+            entry = 2 * seen.slot
+            if seen.slot != slot and (entry >= size or m[entry] < seen.stamp):
+                late.append(seen)
+        for seen in late:
+            if seen.value != record.value:
                 self._overshoot(word, seen, record)
-        if not is_set:
-            return
-        if len(known) == len(seen_by):
+        if is_set:
             seen_by.clear()
-            return
-        for slot in known:
-            del seen_by[slot]
+            for seen in late:
+                seen_by[seen.slot] = seen
 
     def _check_line(self, clocks: AgentClocks, line: dict[int, Word], word: Word, record: Record, is_set: bool) -> None:
         for other in line.values():
