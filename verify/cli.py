@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,6 +15,7 @@ import click
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.platforms.sim.process.boot import Boot
+from tdist.tools.output import check_writable, drop_stdout, print_anything, write_json
 from tdist.verify.options import Options, dashed
 
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
@@ -106,7 +104,7 @@ def _options(operator: str, given: dict[str, Any]) -> Options:
 def _verify(options: Options, json_path: Path | None, keep_ir: Path | None) -> int:
     """Run and report. What cannot be written costs neither the other output nor the verdict."""
     if json_path is not None:
-        _check_writable(json_path)
+        check_writable("--json", json_path)
     if keep_ir is not None and not options.compile_for:
         raise UsageError("--keep-ir keeps what the vendor's compiler makes: it needs --compile-for CHIP")
     if options.compile_for:
@@ -122,43 +120,14 @@ def _verify(options: Options, json_path: Path | None, keep_ir: Path | None) -> i
         from tdist.verify.run import verify
 
         operator = load_operator(options.operator)
-        with LiveReport(sys.stdout, _drop_stdout) as live:
+        with LiveReport(sys.stdout, drop_stdout) as live:
             report = verify(operator, options, boot=boot, observer=live, keep_ir=keep_ir)
             try:
                 live.conclude(report)
             finally:
                 if json_path is not None:
-                    _write_json(json_path, report_json(report))
+                    write_json(json_path, report_json(report))
     return report.exit_code
-
-
-def _check_writable(path: Path) -> None:
-    """Before the run: a report that cannot be written is worth no minute of work."""
-    folder = path.parent
-    reason = ""
-    if path.is_dir():
-        reason = "it is a folder"
-    elif not folder.is_dir():
-        reason = f"there is no folder {folder}"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = f"no permission to write {'it' if path.exists() else f'in {folder}'}"
-    if reason:
-        raise UsageError(f"cannot write --json {path}: {reason}")
-
-
-def _drop_stdout() -> None:
-    """Whatever is written from now on goes nowhere, the interpreter's own flush at the end included."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
 
 
 def _print_list() -> None:
@@ -179,7 +148,7 @@ def _print_list() -> None:
 @contextlib.contextmanager
 def _told_without_traceback() -> Iterator[None]:
     """A user's mistake ends with one message and the exit status of whose fault it is."""
-    _print_anything()
+    print_anything()
     try:
         yield
     except TdistError as error:
@@ -194,13 +163,6 @@ def _told_without_traceback() -> Iterator[None]:
     except Exception:  # a defect of ours says nothing about the operator: not status 1
         click.echo(f"tdist-verify: internal error; please report it with this text\n{traceback.format_exc()}", err=True)
         sys.exit(EXIT_ENVIRONMENT)
-
-
-def _print_anything() -> None:
-    """Text of a user's exception may hold what no encoding has (lone surrogates), or this one has not."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def raise_environment(error: ModuleNotFoundError) -> None:

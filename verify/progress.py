@@ -19,6 +19,7 @@ from rich.status import Status
 from rich.text import Text
 
 from tdist.errors import EnvironmentUnfit
+from tdist.tools.output import PIPE_WIDTH, PipeConsole
 from tdist.verify.report import render_conclusion, render_head, render_mode
 from tdist.verify.run import Observer
 
@@ -28,20 +29,12 @@ if TYPE_CHECKING:
     from tdist.verify.options import Options
     from tdist.verify.run import ModeResult, Report
 
-PIPE_WIDTH = 160
 LONG_SECONDS = 30.0
 """After this long a step is said to take long, and again each time it has taken twice as long."""
 LONG_REMARK = (
     "each spin of a kernel that polls (a compare-and-swap loop, a flag read in a loop) is a step of the schedule; "
     "--schedule max-sync or --sync barrier spin least, a smaller --shape helps"
 )
-
-
-class _Console(Console):
-    """rich ends the process with status 1 when its reader goes away; that status means something here."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
 
 
 class LiveReport(Observer):
@@ -58,7 +51,7 @@ class LiveReport(Observer):
         self._stream = stream
         self._drop = drop
         self._terminal = stream is not None and stream.isatty()
-        self._console = _Console(file=stream or io.StringIO(), width=None if self._terminal else PIPE_WIDTH)
+        self._console = PipeConsole(file=stream or io.StringIO(), width=None if self._terminal else PIPE_WIDTH)
         self._profile = "seed"
         self._failure = ""
         self._closed = False

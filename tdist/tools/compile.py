@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +13,14 @@ import click
 from tdist.errors import UsageError
 from tdist.platforms.ascend import toolchain
 from tdist.platforms.ascend.gate import DEFAULT_TARGET, SETTINGS, check_keep_ir, check_targets
+from tdist.tools.output import Report, check_writable, write_json
 from tdist.user_file import execute
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from tdist.platforms.ascend.gate import GateKernel, GateReport
+    from tdist.platforms.ascend.gate import GateKernel, GateReport, GateResult
 
-PIPE_WIDTH = 160
 _EPILOG = """\b
 Exit status: 0 clean, 1 a kernel is refused or has findings, 2 usage, 3 environment.
 Examples:
@@ -89,11 +88,13 @@ def compile_command(
     request = Request.of(signatures, constexprs, options)
     loaded = [request.kernel(spec) for spec in kernels]
     request.check_all_used()
-    report = run_gate(loaded, chips, SETTINGS[barrier_all_sync], keep_ir)
+    out = Report(sys.stdout)
+    report = run_gate(loaded, chips, SETTINGS[barrier_all_sync], keep_ir, out)
     if json_path is not None:
         from tdist.platforms.ascend.gate_report import gate_json
 
         write_json(json_path, gate_json(report))
+    out.close()
     return report.exit_code
 
 
@@ -104,17 +105,26 @@ def parse_targets(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def run_gate(
-    kernels: Sequence[GateKernel], targets: Sequence[str], settings: Sequence[bool], keep_ir: Path | None
+    kernels: Sequence[GateKernel],
+    targets: Sequence[str],
+    settings: Sequence[bool],
+    keep_ir: Path | None,
+    out: Report,
 ) -> GateReport:
     """The gate, each kernel printed as soon as it is through, the conclusion at the end."""
-    from rich.console import Console
-
     from tdist.platforms.ascend.gate import gate
-    from tdist.platforms.ascend.gate_report import render_gate
+    from tdist.platforms.ascend.gate_report import render_conclusion, render_kernel
 
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    report = gate(kernels, targets, settings, keep_ir=keep_ir)
-    render_gate(report, console)
+    heard: list[GateResult] = []
+
+    def hear(result: GateResult) -> None:
+        heard.append(result)
+        if len(heard) == len(targets) * len(settings):
+            out.print(lambda console: render_kernel(result.kernel, list(heard), console))
+            heard.clear()
+
+    report = gate(kernels, targets, settings, keep_ir=keep_ir, observer=hear)
+    out.print(lambda console: render_conclusion(report, console))
     return report
 
 
@@ -296,33 +306,3 @@ def _value(option: str, text: str) -> Any:
         raise UsageError(
             f"{option} {text!r} is no Python literal (128, 0.5, True, None, '\"text\"') and no type such as tl.float16"
         ) from None
-
-
-def check_writable(option: str, path: Path) -> None:
-    """Before the run: a report that cannot be written is worth no minute of work.
-
-    Raises: UsageError.
-    """
-    import os
-
-    folder = path.parent
-    reason = ""
-    if path.is_dir():
-        reason = "it is a folder"
-    elif not folder.is_dir():
-        reason = f"there is no folder {folder}"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = f"no permission to write {'it' if path.exists() else f'in {folder}'}"
-    if reason:
-        raise UsageError(f"cannot write {option} {path}: {reason}")
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a report.
-
-    Raises: UsageError if that fails.
-    """
-    try:
-        path.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write --json {path}: {error.strerror}") from None

@@ -12,6 +12,7 @@ import click
 from tdist import env
 from tdist.errors import TdistError
 from tdist.tools.compile import compile_command
+from tdist.tools.output import print_anything
 from tdist.tools.toolchain import toolchain_command
 
 EXIT_ENVIRONMENT = 3
@@ -31,6 +32,7 @@ command.add_command(toolchain_command)
 @contextlib.contextmanager
 def told_without_traceback(name: str) -> Iterator[None]:
     """A user's mistake ends with one message and the exit status of whose fault it is."""
+    print_anything()
     try:
         yield
     except TdistError as error:
@@ -42,8 +44,6 @@ def told_without_traceback(name: str) -> Iterator[None]:
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{name}: interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:  # the reader has seen enough
-        sys.exit(141)
     except Exception:  # a defect of ours says nothing about the kernel: not status 1
         click.echo(f"{name}: internal error; please report it with this text\n{traceback.format_exc()}", err=True)
         sys.exit(EXIT_ENVIRONMENT)

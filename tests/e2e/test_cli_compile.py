@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -205,6 +206,22 @@ def test_a_second_run_comes_from_the_cache(tdist, tmp_path):
         assert run.code == 0
     results = json.loads((tmp_path / "r.json").read_text())["run"]["results"]
     assert [result["cached"] for result in results] == [True, True]
+
+
+def test_a_reader_that_leaves_costs_neither_the_verdict_nor_the_json(tdist, tmp_path):
+    """`tdist compile … | head -1`: the status is still the verdict's, and nothing is said on standard error."""
+    words = f"compile kernels.py::double kernels.py::scale {SCALE} --json r.json"
+    program = f"{sys.executable} -m tdist.tools.main {words} > >(head -c 1 > /dev/null); exit $?"
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads((tmp_path / "r.json").read_text())["verdict"] == "clean"
+
+
+def test_an_output_that_cannot_be_written_is_the_machines_fault(tdist, tmp_path):
+    program = f"{sys.executable} -m tdist.tools.main compile kernels.py::double {DOUBLE} > /dev/full; exit $?"
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "cannot write the report to standard output: No space left on device" in ended.stderr
 
 
 def test_a_json_that_cannot_be_written_is_said_before_the_run(tdist, tmp_path):

@@ -114,6 +114,7 @@ def test_list_shows_operators_schedulers_policies(run):
         Options("ag_gemm"),
         Options("dir with space/f.py::op", dtype=("fp16", "bf16"), shape={"m": 3}, nranks=2, seed=7, sync="fine"),
         Options("ag_gemm", rtol=0.5, launches=7),
+        Options("ag_gemm", compile_for=("Ascend910B3", "Ascend910B2"), barrier_all_sync="true"),
         Options("ag_gemm", policy="allclose", rtol=0.5, atol=1e-3, detect=False, profile="ascend", schedule="random"),
     ],
 )
@@ -123,7 +124,8 @@ def test_the_replay_line_gives_back_the_options(options):
     words = shlex.split(options.replay())
     assert words[0] == "tdist-verify"
     with command.make_context("tdist-verify", words[1:]) as context:
-        given = {k: v for k, v in context.params.items() if k not in ("operator", "json_path", "list_only")}
+        not_options = ("operator", "json_path", "keep_ir", "list_only")
+        given = {k: v for k, v in context.params.items() if k not in not_options}
         assert _options(context.params["operator"], given) == options
 
 
