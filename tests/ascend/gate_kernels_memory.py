@@ -10,6 +10,7 @@ CASES = Cases()
 ADD = "x: *fp32, y: *fp32, out: *fp32"
 PRODUCT = "a: *fp16, b: *fp16, c: *fp16, N: i32, K: i32"
 RETRIED = (
+    "only fitted after the vendor's retry without multi-buffering",
     "overflow detected; .*set enable-code-motion to false",
     "overflow detected; .*set enable-auto-multi-buffer to false",
     "set enable-auto-multi-buffer to false; compilation then succeeded",

@@ -1,0 +1,180 @@
+"""Small kernels through the whole chain of vendor tools, in both barrier-all settings: what passes, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from vendor_oracle import adapter, bishengir
+from xdsl.dialects import func
+
+pytest.importorskip("triton.backends.ascend", reason="waits for triton-ascend, which compiles the kernels")
+
+import gate_kernels_library
+import gate_kernels_memory
+import gate_kernels_mix
+import gate_kernels_plain
+import gate_kernels_pointers
+import gate_kernels_signals
+from gate_kit import Case, Passes, Refused
+
+from tdist.errors import KernelError
+from tdist.platforms.ascend.compiled.final_module import FinalModule
+from tdist.platforms.ascend.gate import GateKernel, GateResult, gate, real_stages
+from tdist.platforms.ascend.lowering.prepare import prepare
+from tdist.platforms.ascend.symbols import LINK_PREFIX
+
+FILES = (
+    gate_kernels_signals,
+    gate_kernels_pointers,
+    gate_kernels_library,
+    gate_kernels_mix,
+    gate_kernels_memory,
+    gate_kernels_plain,
+)
+CASES = [case for file in FILES for case in file.CASES]
+EARLY = ("front end", "lowering")
+FRONT = [case for case in CASES if isinstance(case.expect, Refused) and case.expect.stage in EARLY]
+THROUGH = [case for case in CASES if case not in FRONT]
+PASSING = [case for case in CASES if isinstance(case.expect, Passes)]
+
+needs_vendor = pytest.mark.skipif(
+    adapter() is None or bishengir("bishengir-compile") is None,
+    reason="waits for triton-ascend's and AscendNPU-IR's programs, which compile the kernels",
+)
+
+
+def by_id(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
+
+
+# ---- before the vendor's tools --------------------------------------------------------------------------------------
+
+
+def test_there_are_enough_of_them_and_each_has_one_name() -> None:
+    assert len({case.fn.__name__ for case in CASES}) >= 40
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+@by_id(PASSING)
+def test_lowering_loses_no_more_than_is_said(case: Case) -> None:
+    assert isinstance(case.expect, Passes)
+    lost = [lost.op_name for lost in prepare(case.compile()).report.lost]
+    assert sorted(lost) == sorted(case.expect.lost)
+
+
+@by_id(FRONT)
+def test_refused_before_any_vendor_tool_runs_with_reason_and_line(case: Case) -> None:
+    assert isinstance(case.expect, Refused)
+    with pytest.raises(KernelError, match=case.expect.says) as caught:
+        ir = case.compile()
+        assert case.expect.stage == "lowering", "the front end should have refused it"
+        prepare(ir)
+    assert case.line(case.expect.at) in str(caught.value)
+
+
+# ---- through them ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a case: a result for each barrier-all setting, and the final modules, in order."""
+
+    results: tuple[GateResult, ...]
+    finals: tuple[FinalModule, ...]
+
+
+@functools.cache
+def outcome(index: int) -> Outcome:
+    """The case through all stages and checks, once for all tests."""
+    case, stages = THROUGH[index], real_stages()
+    finals: list[FinalModule] = []
+
+    def read(text: str) -> FinalModule:
+        finals.append(stages.read_final_module(text))
+        return finals[-1]
+
+    kernel = GateKernel(case.compile(), dict(case.options))
+    watched = dataclasses.replace(stages, read_final_module=read)
+    report = gate(kernel, "Ascend910B3", (False, True), stages=watched)
+    return Outcome(report.results, tuple(finals))
+
+
+@needs_vendor
+@by_id(THROUGH)
+def test_the_vendors_compiler(case: Case) -> None:
+    """Both settings: the kernel passes, or is refused with a reason and a line."""
+    reached = outcome(THROUGH.index(case))
+    assert [result.barrier_all for result in reached.results] == [False, True]
+    if isinstance(case.expect, Refused):
+        assert_refused(case, case.expect, reached)
+    else:
+        assert_passes(case.expect, reached)
+
+
+def assert_refused(case: Case, expect: Refused, reached: Outcome) -> None:
+    for result in reached.results:
+        assert result.refusal is not None, "it passes"
+        assert result.refusal.stage == expect.stage, result.refusal
+        assert re.search(expect.says, result.refusal.message), result.refusal.message
+        assert case.line(expect.at) in result.refusal.message
+
+
+def assert_passes(expect: Passes, reached: Outcome) -> None:
+    assert len(reached.finals) == len(reached.results)
+    for result, final in zip(reached.results, reached.finals, strict=True):
+        assert result.refusal is None, f"{result.refusal.stage}: {result.refusal.message}"
+        assert {function.core for function in final.functions} == set(expect.cores)
+        assert_notes(expect, result.notes)
+        assert all(0 <= use.bytes <= use.capacity_bytes for use in result.use)
+
+
+def assert_notes(expect: Passes, notes: tuple[str, ...]) -> None:
+    unmet = [pattern for pattern in expect.notes if not any(re.search(pattern, note) for note in notes)]
+    others = [note for note in notes if not any(re.search(pattern, note) for pattern in expect.notes)]
+    assert not unmet and not others, notes
+
+
+@needs_vendor
+@by_id(PASSING)
+def test_no_check_of_the_compiled_code_breaks(case: Case) -> None:
+    for result in outcome(THROUGH.index(case)).results:
+        assert not result.broken and not result.unchecked
+
+
+@needs_vendor
+@by_id(PASSING)
+def test_each_library_call_of_the_source_is_in_the_compiled_code(case: Case) -> None:
+    """Once in a kernel of one kind of core; in one of both, on one of them or on both."""
+    wanted = Counter(without_rank(call.symbol) for call in prepare(case.compile()).calls)
+    for final in outcome(THROUGH.index(case)).finals:
+        found = Counter(library_calls(final))
+        assert found.keys() == wanted.keys()
+        most = len(final.functions)
+        assert all(wanted[symbol] <= found[symbol] <= most * wanted[symbol] for symbol in wanted)
+
+
+def without_rank(symbol: str) -> str:
+    """A token on pointers of any rank reaches the compiled code as one on their base."""
+    return re.sub(r"_ptr_\dd$", "_ptr_1d", symbol)
+
+
+def library_calls(final: FinalModule) -> Iterator[str]:
+    for op in final.all_ops():
+        if isinstance(op, func.CallOp):
+            symbol = re.sub(rf"^{LINK_PREFIX}|\.(cube|vector)$", "", op.callee.string_value())
+            if symbol.startswith(("aclshmem", "mine_")):
+                yield symbol
+
+
+@needs_vendor
+@by_id(PASSING)
+def test_barrier_all_replaces_flags_by_barriers(case: Case) -> None:
+    """The setting reaches the vendor's compiler: no flag is left, and there are more barriers than before."""
+    fine, drained = (result.counts for result in outcome(THROUGH.index(case)).results)
+    assert not drained["set_flag"] and not drained["wait_flag"]
+    assert drained["pipe_barrier"] >= fine["pipe_barrier"]
