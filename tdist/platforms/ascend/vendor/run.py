@@ -7,7 +7,6 @@ on kernels that are merely wrong. Nothing of a run survives it, whether it ends,
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import selectors
 import signal
@@ -26,6 +25,7 @@ from tdist.errors import EnvironmentUnfit
 _SUPERVISOR = Path(__file__).with_name("supervise.py")
 _STOP_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
+_MOST_CORES = 4  # a step may compute on so many for all its time
 # What a tool needs to find other programs and libraries. Everything else stays out: LLVM's, Triton's and BiSheng's own
 # variables change what a tool makes, and a result is kept by its inputs alone.
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
@@ -123,11 +123,13 @@ def run_tool(
     return _judge(words, ended, timed_out, stdout, stderr, seconds)
 
 
-def _judge(argv: tuple[str, ...], ended: dict, timed_out: bool, stdout: str, stderr: str, seconds: float) -> ToolRun:
+def _judge(
+    argv: tuple[str, ...], ended: dict[str, str], timed_out: bool, stdout: str, stderr: str, seconds: float
+) -> ToolRun:
     if "cannot_run" in ended:
         raise EnvironmentUnfit(f"cannot run {argv[0]}: {ended['cannot_run']}")
     # without a status the supervisor itself was killed, which only the kernel's out-of-memory killer does unasked
-    status = ended.get("status", signal.SIGKILL)
+    status = int(ended.get("status", signal.SIGKILL))
     code = os.waitstatus_to_exitcode(status)
     number = -code if code < 0 else None
     # LLVM's tools catch a crash, print a stack and end with 128 + signal
@@ -146,21 +148,16 @@ class _Supervised:
         self, argv: tuple[str, ...], cwd: Path, limits: Limits, stdin: IO[bytes] | int, remove: Path | None
     ) -> None:
         self._status, far = os.pipe()
-        order = {
-            "parent": os.getpid(),
-            "status": far,
-            "argv": argv,
-            "limits": {
-                "RLIMIT_CORE": 0,
-                "RLIMIT_DATA": limits.memory_bytes,
-                "RLIMIT_FSIZE": limits.file_bytes,
-                "RLIMIT_CPU": int(limits.seconds * 4) + 1,
-            },
-            "remove": None if remove is None else str(remove),
+        most = {
+            "RLIMIT_CORE": 0,
+            "RLIMIT_DATA": limits.memory_bytes,
+            "RLIMIT_FSIZE": limits.file_bytes,
+            "RLIMIT_CPU": int(limits.seconds * _MOST_CORES) + 1,
         }
+        order = [str(os.getpid()), str(far), str(remove or ""), ",".join(f"{name}={n}" for name, n in most.items())]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", str(_SUPERVISOR), json.dumps(order)],
+                [sys.executable, "-I", "-S", "-B", str(_SUPERVISOR), *order, *argv],
                 cwd=cwd,
                 env=_environment(cwd),
                 stdin=stdin,
@@ -209,12 +206,13 @@ class _Supervised:
     def _hold(self, chunk: bytes) -> None:
         self._ended += chunk
 
-    def status(self) -> dict:
+    def status(self) -> dict[str, str]:
         """What the supervisor said of the end."""
         self._process.wait()
-        return json.loads(self._ended.splitlines()[0]) if self._ended else {}
+        lines = self._ended.decode(errors="replace").splitlines()
+        return {what: value for what, _, value in (line.partition(" ") for line in lines)}
 
-    def stop(self) -> dict:
+    def stop(self) -> dict[str, str]:
         """End the program with all that it started."""
         if self._process.poll() is None:
             self._process.terminate()
