@@ -415,12 +415,19 @@ class Detector:
             if shadow.tiling is not None:
                 self._untile(shadow)
             record = WordRecord(shadow, key, shape, word, tile)
-            if not tile and shadow.keep_loose(record):
-                self._records[key] = record
-            else:
+            if tile:
                 self._keep(record)
+            else:
+                self._keep_signal(record)
         assert isinstance(record, WordRecord)
         return record
+
+    def _keep_signal(self, record: WordRecord) -> None:
+        """Store a word that is no tile, unlinked if that is possible."""
+        if record.shadow.keep_loose(record):
+            self._records[record.key] = record
+        else:
+            self._keep(record)
 
     def _shadow(self, al: AllocationLike) -> Shadow:
         shadow = self._shadows.get(al.lo)
@@ -477,6 +484,7 @@ class Detector:
         for record in shadow.records:
             if id(record) in tiles:
                 tiling.take(record)
+        shadow.dissolve()
         return tiling
 
     def _untile(self, shadow: Shadow) -> None:
@@ -551,12 +559,15 @@ class Detector:
             return
         self._forget(shadow)
         self._tilings.pop(al.lo, None)
-        shadow.tiling = None
-        for record in shadow.records:  # out of its cycles, so that its memory is there again at once
-            record.ov = record.ow = ()
-        shadow.records.clear()
-        shadow.loose.clear()
-        shadow.few = None
+        shadow.dissolve()
+
+    def close(self) -> None:
+        """Forget everything now, and not when a garbage collection comes round."""
+        self._records.clear()
+        self._tilings.clear()
+        for shadow in self._shadows.values():
+            shadow.dissolve()
+        self._shadows.clear()
 
     def _forget(self, shadow: Shadow) -> None:
         for record in shadow.records:
@@ -598,6 +609,7 @@ class Detector:
                 tiling = None
             if kept or tiling is not None:
                 self._refill(shadow.allocation, kept, tiling)
+            shadow.dissolve()
         return dropped
 
     def _refill(self, al: AllocationLike, kept: list[Record], tiling: Tiling | None) -> None:
@@ -609,7 +621,11 @@ class Detector:
             tiling.odd.clear()
         for record in kept:
             record.shadow, record.ov, record.ow = shadow, (), ()
+        signals = [record for record in kept if isinstance(record, WordRecord) and not record.tile]
+        for record in [record for record in kept if not record.word or record.tile] if signals else kept:
             self._keep(record)
+        for record in signals:
+            self._keep_signal(record)
 
     # ---- checking --------------------------------------------------------------------------------------------------
 

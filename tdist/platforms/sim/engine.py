@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import torch
 
 from tdist.errors import KernelError, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding, FindingLog, Party, make
-from tdist.platforms.sim import deadlock
+from tdist.platforms.sim import collection, deadlock
 from tdist.platforms.sim.agents import Agent, AgentFault, AtPoll, AtWait
 from tdist.platforms.sim.barriers import Barriers
 from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock
@@ -212,7 +211,7 @@ class Engine:
         if running:
             raise UsageError(f"engine asked to run while the hosts of ranks {running} are running")
         if self.stopped is None:
-            with _gc_paused(), self._stopping():
+            with collection.paused(), self._stopping():
                 self._run()
         if self.stopped is not None:
             self.requests.stop(self.stopped)
@@ -227,6 +226,8 @@ class Engine:
             stream.last_launch = None
         self._current = None
         self.words.close()
+        if self.detector is not None:
+            self.detector.close()
         self.memory.close()
 
     # ---------------------------------------------------------------- scheduling
@@ -706,23 +707,6 @@ def _scalar(kernel: Kernel, name: str, kind: str, value: Any) -> Any:
             raise KernelError(f"kernel {kernel.name}: argument {name} is {value}, which does not fit {kind}")
         return int(value)
     return value
-
-
-@contextlib.contextmanager
-def _gc_paused() -> Iterator[None]:
-    """No garbage collection during a run: it triples the cost of new records. Restored as it was."""
-    was_enabled = gc.isenabled()
-    freeze = gc.get_freeze_count() == 0
-    gc.disable()
-    if freeze:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if freeze:
-            gc.unfreeze()
-        if was_enabled:
-            gc.enable()
 
 
 __all__ = ["Engine", "HostSite", "Pointer", "WorldConfig"]

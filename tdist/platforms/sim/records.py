@@ -78,6 +78,16 @@ class Shadow:
         self.records.append(record)
         return True
 
+    def dissolve(self) -> None:
+        """Out of the cycles with those records that are still its own: nobody needs them any more."""
+        for record in self.records:
+            if record.shadow is self:
+                record.ov = record.ow = ()
+        self.records.clear()
+        self.loose.clear()
+        self.few = self.tiling = None
+        self.index = self.words = RegionIndex(self.allocation.lo)
+
     def may_be_tiled(self) -> bool:
         """Whether all records are plain, few, and all there is."""
         return self.few is not None and self.tiling is None and len(self.records) == self.plain and not self.tiles
@@ -161,12 +171,11 @@ class Record:
 
     def settled(self, floor: memoryview) -> bool:
         """Whether everyone alive knows all accesses: no later one can race with them."""
-        if self.ww is not None and not known_to(floor, self.we, self.wc):
+        if self.ww is not None and not _known(floor, self.we, self.wc):
             return False
-        if self.prev is not None and not known_to(floor, self.prev.entry, self.prev.stamp):
+        if self.prev is not None and not _known(floor, self.prev.entry, self.prev.stamp):
             return False
-        tables = [table for table in (self.rd, self.aw) if table is not None]
-        return all(known_to(floor, at[0], at[1]) for table in tables for at in entries(table))
+        return settled(self.rd, floor) and settled(self.aw, floor)
 
 
 class WordRecord(Record):
@@ -216,8 +225,18 @@ def unordered(readers: Any, entry: int, m: memoryview) -> bool:
     return any(e != entry and (reader[1] > m[e] or reader[1] > m[e + 1]) for e, reader in readers.items())
 
 
-def known_to(floor: memoryview, entry: int, stamp: int) -> bool:
-    return entry + 1 < len(floor) and stamp <= floor[entry] and stamp <= floor[entry + 1]
+def settled(table: Any, floor: memoryview) -> bool:
+    """Whether everyone alive knows the accesses in a table; `floor` has all entries."""
+    if table is None:
+        return True
+    if type(table) is tuple:
+        e, stamp = table[0], table[1]
+        return stamp <= floor[e] and stamp <= floor[e + 1]
+    return all(_known(floor, e, access[1]) for e, access in table.items())
+
+
+def _known(floor: memoryview, entry: int, stamp: int) -> bool:
+    return stamp <= floor[entry] and stamp <= floor[entry + 1]
 
 
 def same_words(a: Record, b: Record) -> bool:

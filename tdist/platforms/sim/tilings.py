@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tdist.platforms.sim.race_report import Access
-from tdist.platforms.sim.records import Record, Shadow, entries, known_to, unordered
+from tdist.platforms.sim.records import Record, Shadow, entries, settled, unordered
 from tdist.platforms.sim.regions import Shape, overlap
 
 _PAGE_TILES: Final = 16
@@ -115,15 +115,19 @@ class Tiling:
 
     def forget_settled(self, floor: memoryview) -> int:
         """Forget runs that no later access can race with; returns how many."""
-        before = self.count
+        before, prev = self.count, self.prev
         for number, page in list(self.pages.items()):
             for place in range(_PAGE_TILES):
-                at = 16 * number + place
-                accesses = (*entries(page[place]), *entries(page[16 + place]), *entries(self.prev.get(at)))
-                if accesses and all(known_to(floor, access[0], access[1]) for access in accesses):
-                    page[place] = page[16 + place] = None
-                    self.prev.pop(at, None)
-                    self.count -= 1
+                last, readers = page[place], page[16 + place]
+                if last is None and readers is None:
+                    continue
+                if not (settled(last, floor) and settled(readers, floor)):
+                    continue
+                if prev and not settled(prev.get(16 * number + place), floor):
+                    continue
+                prev.pop(16 * number + place, None)
+                page[place] = page[16 + place] = None
+                self.count -= 1
             if page.count(None) == len(page):
                 del self.pages[number]
         return before - self.count
