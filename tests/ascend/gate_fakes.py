@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,9 +42,14 @@ class FakeChain:
 
     def stages(self) -> Stages:
         checks = {"order": self._order, "effects": self._effects}
-        return Stages(
-            self._prepare, _options, self._to_linalg, self._compile, self._read, checks, lambda: ["bishengir 1.2.0"]
-        )
+        stages = (self._prepare, _options, self._to_linalg, self._compile, self._read)
+        return Stages(*stages, checks, self._cure, lambda: ["bishengir 1.2.0"])
+
+    def _cure(self, prepared: Any, findings: Any, target: str, options: CompileOptions) -> Any:
+        self.calls.append(("cure", target, str(options.inject_barrier_all)))
+        if self.breaks == "cures":
+            raise ZeroDivisionError("a defect")
+        return [replace(finding, cure=f"{finding.cure}\nwith a fence: finding gone") for finding in findings]
 
     def _prepare(self, ir: KernelIR) -> Any:
         self._stage("lowering", ir.name)

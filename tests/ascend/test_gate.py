@@ -70,6 +70,18 @@ def test_findings_fail_the_setting_they_are_in_and_the_clean_one_is_named():
     assert "push is clean with barrier-all true only" in text
 
 
+def test_cures_are_tried_once_a_setting_and_shown():
+    chain = FakeChain(findings={False: [undrained()]})
+    report = run(chain, targets=(B3, B2))
+    assert [call for call in chain.calls if call[0] == "cure"] == [("cure", B3, "False")]
+    assert printed(report).count("with a fence: finding gone") == 1
+
+
+def test_cures_that_break_leave_the_findings_their_say():
+    report = run(FakeChain(findings={False: [undrained()]}, breaks="cures"), settings=(False,))
+    assert report.exit_code == 1 and "trying cures broke (ZeroDivisionError" in printed(report)
+
+
 def test_counts_of_both_settings_stand_side_by_side():
     lines = [line.split() for line in printed(run(FakeChain())).splitlines()]
     assert ["pipe_barrier", "1", "8"] in lines

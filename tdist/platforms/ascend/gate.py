@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tdist.errors import KernelError, UsageError, VerificationFailed
+from tdist.errors import KernelError, TdistError, UsageError, VerificationFailed
 from tdist.findings import Finding, FindingLog
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.ascend.lowering.memory import MemoryUse
@@ -153,6 +153,7 @@ class GateReport:
 
 Check = Callable[[Any, Any], Iterable[Finding] | None]
 """Given what `prepare` made and the final module; None stands for nothing found."""
+Cure = Callable[[Any, Sequence[Finding], str, Any], list[Finding]]
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ class Stages:
     """The stages that the gate drives (seam 8); tests put others in their place.
 
     `options(launch_options, barrier_all)` makes what `to_linalg` and `compile_linalg` take. `checks` is by name, and
-    each gets what `prepare` made and the final module.
+    each gets what `prepare` made and the final module. `cure(prepared, findings, target, options)` gives the findings
+    back with what was tried against them.
     """
 
     prepare: Callable[[KernelIR], Any]
@@ -169,6 +171,7 @@ class Stages:
     compile_linalg: Callable[[Any, str, Any, Steps], Any]
     read_final_module: Callable[[str], Any]
     checks: Mapping[str, Check]
+    cure: Cure | None = None
     tools: Callable[[], Sequence[str]] = tuple
 
 
@@ -266,6 +269,7 @@ def _gate_kernel(
     kernel: GateKernel, targets: Sequence[str], settings: Sequence[bool], stages: Stages, folders: _Folders
 ) -> Iterator[GateResult]:
     """The stages that all targets and settings share, then each of them."""
+    cures = _Cures(stages)
     with Steps() as front:
         outcome = _front_half(kernel, settings[0], stages, front)
         for target in targets:
@@ -276,8 +280,33 @@ def _gate_kernel(
                         steps.keep(stage, text)
                     if isinstance(outcome, Refusal):
                         yield replace(blank, refusal=outcome)
-                    else:
-                        yield _back_half(blank, *outcome, stages, steps)
+                        continue
+                    result = _back_half(blank, *outcome, stages, steps)
+                yield cures.with_cures(result, outcome[0])
+
+
+class _Cures:
+    """Cures of one kernel's findings, tried once for each setting and set of findings, whatever the target."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._known: dict[tuple[bool, frozenset[Any]], tuple[Finding, ...]] = {}
+
+    def with_cures(self, result: GateResult, prepared: Any) -> GateResult:
+        """The result with what was tried in the advice of its findings."""
+        if self._stages.cure is None or not result.failing:
+            return result
+        key = (result.barrier_all, frozenset(finding.key for finding in result.findings))
+        try:
+            if key not in self._known:
+                options = self._stages.options(result.kernel.options, result.barrier_all)
+                tried = self._stages.cure(prepared, result.findings, result.target, options)
+                self._known[key] = tuple(tried)
+        except TdistError:
+            raise
+        except Exception as error:
+            return replace(result, broken=_defect("trying cures", error))
+        return replace(result, findings=self._known[key])
 
 
 def _front_half(kernel: GateKernel, setting: bool, stages: Stages, steps: Steps) -> tuple[Any, Any] | Refusal:
@@ -401,9 +430,10 @@ def _distinct(names: Sequence[str]) -> list[str]:
 def real_stages() -> Stages:
     """The stages themselves."""
     from tdist.platforms.ascend.compiled.final_module import read_final_module
+    from tdist.platforms.ascend.cures import Clinic, with_cures
     from tdist.platforms.ascend.lowering.adapter import to_linalg
     from tdist.platforms.ascend.lowering.bishengir import compile_linalg
-    from tdist.platforms.ascend.lowering.prepare import prepare
+    from tdist.platforms.ascend.lowering.prepare import Prepared, prepare
     from tdist.platforms.ascend.multiplicity import check_multiplicity
     from tdist.platforms.ascend.options import CompileOptions
 
@@ -414,7 +444,14 @@ def real_stages() -> Stages:
     if importlib.util.find_spec("tdist.platforms.ascend.ordering") is not None:  # it is being written
         check_ordering = importlib.import_module("tdist.platforms.ascend.ordering").check_ordering
         checks["order"] = lambda prepared, final: check_ordering(final)
-    return Stages(prepare, options, to_linalg, compile_linalg, read_final_module, checks, _tools)
+
+    def cure(prepared: Prepared, findings: Sequence[Finding], target: str, options: CompileOptions) -> list[Finding]:
+        clinic = Clinic(
+            target, options, lambda *code: [found for check in checks.values() for found in check(*code) or ()]
+        )
+        return with_cures(findings, clinic.try_all(prepared, findings))
+
+    return Stages(prepare, options, to_linalg, compile_linalg, read_final_module, checks, cure, _tools)
 
 
 def _tools() -> list[str]:
