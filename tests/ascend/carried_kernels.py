@@ -266,7 +266,14 @@ def early_return(x, buf, n, B: tl.constexpr):
 
 
 @triton.jit
-def select_scalar(x, buf, n, B: tl.constexpr):
+def choice(x, buf, n, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    there = tl.where(n > 0, dl.symm_at(buf, n), buf)
+    tl.store(there + offs, tl.load(x + offs))
+
+
+@triton.jit
+def through_integers(x, buf, n, B: tl.constexpr):
     offs = tl.arange(0, B)
     there = tl.where(n > 0, dl.symm_at(buf, n).to(tl.int64), buf.to(tl.int64))
     tl.store(there.to(tl.pointer_type(tl.float16)) + offs, tl.load(x + offs))
@@ -405,7 +412,7 @@ def remote_then_cast(buf, n, B: tl.constexpr):
 
 
 @triton.jit
-def cast_to_bytes(wide, n, B: tl.constexpr):
+def cast_to_words(wide, n, B: tl.constexpr):
     """The distance counts elements: four of them are eight."""
     offs = tl.arange(0, B)
     words = (wide + n).to(tl.pointer_type(tl.int32), bitcast=True)
@@ -510,3 +517,10 @@ def from_an_integer(wide, n, B: tl.constexpr):
 def cast_after_odd_step(x, n, B: tl.constexpr):
     there = (x + n).to(tl.pointer_type(tl.int32), bitcast=True)  # <cast>
     tl.store(there + tl.arange(0, B), 1)
+
+
+@triton.jit
+def tensors_of_two_memories(x, buf, n, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    there = tl.where(n > 1, dl.symm_at(buf, n) + offs, buf + offs)
+    tl.store(there, tl.load(x + offs))

@@ -3,8 +3,8 @@
 An adapter that knows `hivm.hir.custom` takes a prepared kernel as it is (form `direct`). That of triton-ascend 3.2.0
 does not; the calls travel through it as opaque ones and are put back behind it: as calls of functions (`call`), or,
 should it not take these, as `tt.extern_elementwise` (`extern`). A kernel without any distributed call goes directly,
-unless scalar pointers come out of its branches and loops: this adapter crashes on them or, worse, forgets one of two.
-They travel as offsets, for which `call` stands as well.
+unless scalar pointers come out of its branches and loops, or change the size of their elements: this adapter crashes on
+them or, worse, takes one for another. They travel as offsets, for which `call` stands as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tdist.ir.pointer import PointerLike, element_type, is_scalar_pointer
 from tdist.passes.base import all_ops
 from tdist.platforms.ascend.compiled.generic_text import print_generic, read_generic
 from tdist.platforms.ascend.lowering.carry import Carrier, carry
-from tdist.platforms.ascend.lowering.offsets import merges_pointers
+from tdist.platforms.ascend.lowering.offsets import needs_offsets
 from tdist.platforms.ascend.lowering.prepare import Prepared
 from tdist.platforms.ascend.lowering.restore import restore
 from tdist.platforms.ascend.lowering.sites import Carried
@@ -120,7 +120,7 @@ class _Job:
     def forms(self) -> Sequence[str]:
         """What to try, in order."""
         if not self.prepared.calls:
-            return (Carrier.CALL,) if merges_pointers(self.prepared.module) else (DIRECT,)
+            return (Carrier.CALL,) if needs_offsets(self.prepared.module) else (DIRECT,)
         if knows_custom(self.tool, self.steps):
             return (DIRECT, Carrier.CALL, Carrier.EXTERN)
         return (Carrier.CALL, Carrier.EXTERN)

@@ -298,9 +298,24 @@ _REWRITES: dict[str, Callable[[Offsets, Operation], None]] = {
 _MERGES = ("arith.select", "scf.if", "scf.for", "scf.while")
 
 
-def merges_pointers(module: ModuleOp) -> bool:
-    """Whether a scalar pointer comes out of a branch, a loop or a choice anywhere."""
-    return any(op.name in _MERGES and _scalar_pointers(op.results) for op in all_ops(module))
+def needs_offsets(module: ModuleOp) -> bool:
+    """Whether the adapter crashes on a scalar pointer of this kernel, or takes it for another.
+
+    One comes out of a branch, a loop or a choice; or an advanced one becomes a pointer to elements of another size,
+    whose distance the adapter goes on counting in the old ones.
+    """
+    return any(_merges(op) or _is_resized(op) for op in all_ops(module))
+
+
+def _merges(op: Operation) -> bool:
+    return op.name in _MERGES and bool(_scalar_pointers(op.results))
+
+
+def _is_resized(op: Operation) -> bool:
+    if op.name != "tt.bitcast" or not is_scalar_pointer(op.results[0].type):
+        return False
+    source, result = op.operands[0], op.results[0]
+    return not isinstance(source, BlockArgument) and _bytes(_pointee(source)) != _bytes(_pointee(result))
 
 
 def add(left: SSAValue | None, right: SSAValue, after: Operation) -> SSAValue:
