@@ -142,6 +142,18 @@ def test_a_digest_follows_the_file(package):
     assert tool.digest == hashlib.sha256(package.read_bytes()).hexdigest() != before
 
 
+def test_a_digest_is_computed_once_for_each_state_of_a_file(package, monkeypatch, tmp_path):
+    monkeypatch.setenv("TDIST_CACHE_DIR", str(tmp_path / "cache"))
+    package.write_bytes(_machine(HERE))
+    first = find.bishengir_compile().digest
+    find._digest.cache_clear()  # as in another process
+    monkeypatch.setattr(find.hashlib, "file_digest", lambda file, name: pytest.fail("computed again"))
+    assert find.bishengir_compile().digest == first
+    package.touch()
+    with pytest.raises(pytest.fail.Exception, match="computed again"):
+        _ = find.bishengir_compile().digest
+
+
 def test_hivmc_is_looked_for_on_path_only(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find.hivmc() is None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tdist.errors import EnvironmentUnfit
+from tdist.platforms.ascend.vendor import cache
 
 INSTALL = (
     "install them into this environment with `pip install 'tdist[ascend]'`; where it has stock Triton, "
@@ -53,9 +54,9 @@ class Tool:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file, computed when first asked for."""
+        """SHA-256 of the file. It is computed once for each state of the file, and kept with the results."""
         info = self.path.stat()
-        return _digest(self.path, info.st_ino, info.st_size, info.st_mtime_ns)
+        return _digest(str(self.path), info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
     def __str__(self) -> str:
         return f"{self.name} {self.version or self.path}"
@@ -150,6 +151,12 @@ def _version(distribution: str) -> str | None:
 
 
 @functools.cache
-def _digest(path: Path, inode: int, size_bytes: int, modified_ns: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(path: str, *state: int) -> str:
+    key = cache.key("digest", path, *(str(number) for number in state))
+    kept = cache.load(key)
+    if isinstance(kept, str):
+        return kept
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    cache.save(key, digest)
+    return digest
