@@ -57,24 +57,31 @@ class StockEnvironment(NamedTuple):
         )
 
 
-def is_vendors(name: str) -> bool:
-    return any(name == package or name.startswith(f"{package}-") for package in VENDOR)
+def belongs(name: str, packages: tuple[str, ...]) -> bool:
+    """Whether an entry of site-packages is one of these packages or what describes it."""
+    return any(name == package or name.startswith(f"{package}-") for package in packages)
+
+
+def environment(root: Path, without: tuple[str, ...]) -> StockEnvironment:
+    """This environment without some packages, and with kernels."""
+    site = root / "site-packages"
+    site.mkdir()
+    for entry in installed().iterdir():
+        if not belongs(entry.name, without) and entry.name != "__pycache__":
+            (site / entry.name).symlink_to(entry)
+    (root / "kernels.py").write_text(KERNEL)
+    return StockEnvironment(site, root, root / "cache")
 
 
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> StockEnvironment:
-    root = tmp_path_factory.mktemp("stock")
-    site = root / "site-packages"
-    site.mkdir()
-    for entry in installed().iterdir():
-        if not is_vendors(entry.name) and entry.name != "__pycache__":
-            (site / entry.name).symlink_to(entry)
-    (site / "triton").mkdir()
-    (site / "triton" / "__init__.py").write_text("__version__ = '3.9.0'\n")
-    (site / "triton-3.9.0.dist-info").mkdir()
-    (site / "triton-3.9.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: triton\nVersion: 3.9.0\n")
-    (root / "kernels.py").write_text(KERNEL)
-    return StockEnvironment(site, root, root / "cache")
+    made = environment(tmp_path_factory.mktemp("stock"), VENDOR)
+    (made.site / "triton").mkdir()
+    (made.site / "triton" / "__init__.py").write_text("__version__ = '3.9.0'\n")
+    (made.site / "triton-3.9.0.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: triton\nVersion: 3.9.0\n"
+    (made.site / "triton-3.9.0.dist-info" / "METADATA").write_text(metadata)
+    return made
 
 
 def installed() -> Path:
@@ -92,7 +99,7 @@ def toolchain_made(stock: StockEnvironment) -> Path:
         folder = toolchain.place()
         folder.mkdir(parents=True, mode=0o700)
         for entry in installed().iterdir():
-            if is_vendors(entry.name) or entry.name.startswith("pybind11"):
+            if belongs(entry.name, (*VENDOR, "pybind11")):
                 (folder / entry.name).symlink_to(entry)
         toolchain._write_record(folder)
     return folder
@@ -138,3 +145,63 @@ def test_check_says_what_is_there(stock, toolchain_made):
     ended = stock.run("tdist.tools.main", "toolchain", "ascend", "--check")
     assert ended.returncode == 0, ended.stderr
     assert str(toolchain_made) in ended.stdout and ended.stdout.count("  ok") == len(toolchain.PROGRAMS)
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> StockEnvironment:
+    """triton-ascend, and AscendNPU-IR with a folder of programs of its own, which a test may spoil."""
+    made = environment(tmp_path, ("ascendnpuir",))
+    programs = made.site / "ascendnpuir" / "bin"
+    programs.mkdir(parents=True)
+    source = installed() / "ascendnpuir"
+    (programs.parent / "__init__.py").write_text("")
+    (programs.parent / "lib").symlink_to(source / "lib")
+    for entry in (source / "bin").iterdir():
+        (programs / entry.name).symlink_to(entry)
+    return made
+
+
+def compiled(made: StockEnvironment) -> subprocess.CompletedProcess[str]:
+    sig = "x_ptr=*fp16,y_ptr=*fp16"
+    return made.run("tdist.tools.main", "compile", "kernels.py::double", "--sig", sig, "--barrier-all-sync", "false")
+
+
+def test_the_environment_of_these_tests_works_unspoilt(half):
+    ended = compiled(half)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("name", ["bishengir-compile", "bishengir-opt"])
+def test_a_missing_program_exits_3_and_names_it(half, name):
+    (half.site / "ascendnpuir" / "bin" / name).unlink()
+    ended = compiled(half)
+    assert ended.returncode == 3 and not ended.stdout
+    assert f"without {half.site / 'ascendnpuir' / 'bin' / name}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_program_that_is_cut_off_exits_3(half):
+    path = half.site / "ascendnpuir" / "bin" / "bishengir-compile"
+    path.unlink()
+    path.write_bytes(b"")
+    ended = compiled(half)
+    assert ended.returncode == 3 and "is empty: ascendnpu-ir is half installed" in ended.stderr
+
+
+def test_a_package_that_is_not_installed_exits_3(tmp_path):
+    ended = compiled(environment(tmp_path, ("ascendnpuir", "ascendnpu_ir")))
+    assert ended.returncode == 3
+    assert "bishengir-compile is not installed: it comes with ascendnpu-ir" in ended.stderr
+
+
+def test_a_crash_with_a_stack_dump_is_the_kernels_refusal(half):
+    """One message at the kernel's line, exit 1, and not the dump."""
+    path = half.site / "ascendnpuir" / "bin" / "bishengir-compile"
+    path.unlink()
+    path.write_text("#!/bin/sh\necho 'PLEASE submit a bug report' >&2\necho 'Stack dump: 0x7f' >&2\nkill -SEGV $$\n")
+    path.chmod(0o755)
+    ended = compiled(half)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "refused by bishengir-compile" in ended.stdout and f"{half.folder / 'kernels.py'}:" in ended.stdout
+    assert "crashes on kernel `double`" in ended.stdout
+    assert "Stack dump" not in ended.stdout + ended.stderr and "Traceback" not in ended.stderr
