@@ -129,15 +129,17 @@ class Detector:
         def rd(al, off, rows, stride, width, clk, site):
             if rows == 1:
                 tiling = tilings(al.lo)
-                if tiling is not None and tiling.width == width and not (off - tiling.first) % width:
-                    return rd_tile(tiling, off, clk, site)
+                if tiling is not None and tiling.width == width:
+                    at, beside = divmod(off - tiling.first, width)
+                    if not beside:
+                        return rd_tile(tiling, at, off, clk, site)
             r = find((al.lo + off, rows, stride, width))
             if r is None:
                 r = make(al, off, rows, stride, width)
                 if r is None:
                     return None
                 if isinstance(r, Tiling):
-                    return rd_tile(r, off, clk, site)
+                    return rd_tile(r, (off - r.first) // width, off, clk, site)
             known = ac.R
             if clk is not None and clk.version > known.version:
                 known = clk
@@ -175,9 +177,7 @@ class Detector:
         """As `rd`, of a run of a `Tiling`."""
         check, entry = self._check_tile, ac.entry
 
-        def rd_tile(tiling, off, clk, site):
-            width = tiling.width
-            at = (off - tiling.first) // width
+        def rd_tile(tiling, at, off, clk, site):
             page = tiling.pages.get(at >> 4)
             if page is None:
                 page = tiling.page(at >> 4)
@@ -197,7 +197,7 @@ class Detector:
                     else:
                         suspect = (cached and at in tiling.prev) or (last[1] > ac.last_drain and hidden(last[2], site))
                 for lo, hi, o in tiling.odd:
-                    if lo < off + width and off < hi:
+                    if lo < off + tiling.width and off < hi:
                         e = o.we
                         if e != entry:
                             if o.wc > m[e] or o.wc > f[e + 1]:
@@ -225,15 +225,17 @@ class Detector:
         def wr(al, off, rows, stride, width, site):
             if rows == 1:
                 tiling = tilings(al.lo)
-                if tiling is not None and tiling.width == width and not (off - tiling.first) % width:
-                    return wr_tile(tiling, off, site)
+                if tiling is not None and tiling.width == width:
+                    at, beside = divmod(off - tiling.first, width)
+                    if not beside:
+                        return wr_tile(tiling, at, off, site)
             r = find((al.lo + off, rows, stride, width))
             if r is None:
                 r = make(al, off, rows, stride, width)
                 if r is None:
                     return None
                 if isinstance(r, Tiling):
-                    return wr_tile(r, off, site)
+                    return wr_tile(r, (off - r.first) // width, off, site)
             known = ac.W
             m = known.m
             try:
@@ -267,9 +269,7 @@ class Detector:
         """As `wr`, of a run of a `Tiling`."""
         check, entry = self._check_tile, ac.entry
 
-        def wr_tile(tiling, off, site):
-            width = tiling.width
-            at = (off - tiling.first) // width
+        def wr_tile(tiling, at, off, site):
             page = tiling.pages.get(at >> 4)
             if page is None:
                 page = tiling.page(at >> 4)
@@ -285,7 +285,7 @@ class Detector:
                 if readers is not None and unordered(readers, entry, m):
                     suspect = True
                 for lo, hi, o in tiling.odd:
-                    if lo < off + width and off < hi:
+                    if lo < off + tiling.width and off < hi:
                         e = o.we
                         if e != entry and (o.wc > m[e] or o.wc > m[e + 1]):
                             suspect = True

@@ -91,16 +91,26 @@ class LineGuard:
         parts = word.guards
         if parts is None:
             parts = word.guards = self._watch(word)
-        entry, few_plain = clocks.entry, self.detector.few_plain
+        entry, m = clocks.entry, clocks.W.m
         for part in parts:
-            few = few_plain(part.al)
-            for plain in self._look(part, word) if few is None else few:
-                late = plain.ww is not None and plain.we != entry and not _knows(clocks, plain.we // 2, plain.wc)
-                if not (late or plain.aw is not None) or not (few is None or _beside(plain, part, word)):
-                    continue
-                if late:
-                    self._report(word, record, plain.ww, plain.ws, part.al, first_plain=True)
-                self._after_atomics(clocks, word, record, plain, part.al)
+            few = self.detector.few_plain(part.al)
+            if few is None:
+                self._check_plain(clocks, word, record, part, self._look(part, word))
+                continue
+            for plain in few:
+                e = plain.we
+                if plain.aw is not None or (e != entry and (e >= len(m) or m[e] < plain.wc)):
+                    self._check_plain(clocks, word, record, part, [r for r in few if _beside(r, part, word)])
+                    break
+
+    def _check_plain(
+        self, clocks: AgentClocks, word: Word, record: Record, part: OwnLines | GuardedSpan, beside: Iterable[Any]
+    ) -> None:
+        """A SET against earlier plain accesses beside the word in its line."""
+        for plain in beside:
+            if plain.ww is not None and plain.we != clocks.entry and not _knows(clocks, plain.we // 2, plain.wc):
+                self._report(word, record, plain.ww, plain.ws, part.al, first_plain=True)
+            self._after_atomics(clocks, word, record, plain, part.al)
 
     def _after_atomics(self, clocks: AgentClocks, word: Word, record: Record, tile: Any, al: Allocation) -> None:
         """Atomics on a tile have one stamp a writer."""
@@ -120,19 +130,15 @@ class LineGuard:
                         self._report(word, record, who, site, al, first_plain=False)
 
     def _watch(self, word: Word) -> Sequence[OwnLines | GuardedSpan]:
-        start, own = word.address // LINE_BYTES * LINE_BYTES, word.al
-        end = start + LINE_BYTES
-        if own.lo <= start and end <= own.hi:  # nobody else has a part of the line
-            return self._own_lines(word)
-        self._watched.setdefault(start, []).append(word)
-        return [self._span(word, al, start) for al in self.memory.between(start, end)]
-
-    def _own_lines(self, word: Word) -> tuple[OwnLines]:
-        guards = word.al.guards
-        if not guards or not isinstance(guards[0], OwnLines):
-            guards.insert(0, OwnLines(word.al))
-        own = guards[0]
-        assert isinstance(own, OwnLines)
+        al, address = word.al, word.address
+        start = address - address % LINE_BYTES
+        if start < al.lo or start + LINE_BYTES > al.hi:
+            self._watched.setdefault(start, []).append(word)
+            return [self._span(word, near, start) for near in self.memory.between(start, start + LINE_BYTES)]
+        own = al.guards[0] if al.guards else None  # nobody else has a part of the line
+        if not isinstance(own, OwnLines):
+            own = OwnLines(al)
+            al.guards.insert(0, own)
         own.signalled[word.off] = word
         return (own,)
 

@@ -61,21 +61,21 @@ class Shadow:
 
     def keep_loose(self, record: WordRecord) -> bool:
         """Store a word without comparing it, if that is possible."""
-        few, loose = self.few, self.loose
-        if few is None or len(self.records) != self.plain + len(loose):
+        few, loose, records = self.few, self.loose, self.records
+        if few is None or len(records) != self.plain + len(loose):
             return False
         if loose:
             first = loose[0]
             if first.word != record.word or (first.key[0] - record.key[0]) % record.word:
                 return False
-        elif self.tiles:
+        elif self.tiles or self.tiling is not None:
             return False
         else:
             for plain in few:
                 plain.ow = UNLINKED
         record.ov = few
         loose.append(record)
-        self.records.append(record)
+        records.append(record)
         return True
 
     def dissolve(self) -> None:
@@ -184,10 +184,14 @@ class WordRecord(Record):
     __slots__ = ("aw", "tile", "word")
 
     def __init__(self, shadow: Shadow, key: tuple, shape: Shape | None, word: int, tile: bool) -> None:
-        super().__init__(shadow, key, shape)
+        self.shadow = shadow
+        self.key = key
+        self._shape = shape
+        self.we = self.wc = 0
+        self.ws = self.ww = self.prev = self.rd = self.aw = None
+        self.ov = self.ow = ()
         self.word = word
         self.tile = tile
-        self.aw = None
 
 
 class GatherRecord(Record):

@@ -63,12 +63,13 @@ class Word:
     """One synchronisation word.
 
     `fresh`: nobody has initialised the memory; the SETs that came all the same, else None. `polled`: somebody has
-    waited for it or polled it.
+    waited for it or polled it. `line`: the words of its 64-byte line by address; None as long as it has one of its own.
     """
 
     __slots__ = (
         "adds",
         "al",
+        "arg",
         "clock",
         "fresh",
         "guards",
@@ -87,14 +88,14 @@ class Word:
         "scoped",
         "sets",
         "signal",
-        "title",
         "value",
         "waiters",
         "width",
     )
 
-    def __init__(self, al: Allocation, off: int, width: int, title: str | None = None) -> None:
+    def __init__(self, al: Allocation, off: int, width: int, arg: str | None = None) -> None:
         self.al = al
+        self.arg = arg
         self.off = off
         self.width = width
         self.mem = al.words(width)
@@ -115,14 +116,18 @@ class Word:
         self.signal = False
         self.polled = False
         self.fresh: list[Record] | None = None
-        self.title = al.label if title is None else title
-        self.line: dict[int, Word] = {}
+        self.line: dict[int, Word] | None = None
         self.guards: Sequence[OwnLines | GuardedSpan] | None = None
 
     @property
     def in_use(self) -> bool:
         """Whether a signal or a waiter gave it its width; after a plain write it may get another."""
         return bool(self.waiters or self.sets or self.adds)
+
+    @property
+    def title(self) -> str:
+        """What messages call the tensor that it is in."""
+        return tensor_name(self.al, self.arg)
 
     @property
     def address(self) -> int:
@@ -242,11 +247,12 @@ class SyncWords:
     ) -> None:
         self.guard = guard
         self.poison = poison
+        self._poison_values: dict[int, int | None] = {}
         self.report = report
         self.wake = wake
         self.stop = stop
         self.drained = drained
-        self.lines: dict[int, dict[int, Word]] = {}
+        self.lines: dict[int, Word | dict[int, Word]] = {}
         self.changes = 0
         self.missed: dict[int, dict[tuple[Site, int], tuple[int, Missed]]] = {}
         self._noted: set[tuple[int, int]] = set()
@@ -268,13 +274,14 @@ class SyncWords:
     def close(self) -> None:
         """The world is gone: nothing here holds its memory any more."""
         for line in list(self.lines.values()):
-            for word in list(line.values()):
+            for word in [line] if isinstance(line, Word) else list(line.values()):
                 self._drop_word(word)
 
     def _drop_word(self, word: Word) -> None:
         """Out of every table; words and their lines hold each other."""
         del word.al.sync[word.off]
-        word.line.pop(word.address, None)
+        if word.line is not None:
+            word.line.pop(word.address, None)
         if not word.line:
             self.lines.pop(word.address // LINE_BYTES, None)
         if self.guard is not None:
@@ -541,7 +548,7 @@ class SyncWords:
                     self._concurrent_set(word, earlier, record)
         if word.observed and record.value != word.value:
             self._check_overshoot(clocks, word, record, is_set)
-        if len(word.line) > 1:
+        if word.line is not None:
             self._check_line(clocks, word.line, word, record, is_set)
         if not is_set:
             adds[slot] = record
@@ -629,23 +636,39 @@ class SyncWords:
         self.report(make("hazard.atomic-lock", parties, tensor=word.title, word=word.place()))
 
     def _new(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> Word:
+        number = (al.lo + off) // LINE_BYTES
+        line = self.lines.get(number)
+        if line is not None:
+            self._make_room(ag, al, off, width, site)
+            line = self.lines.get(number)
+        word = al.sync[off] = Word(al, off, width, site.arg)
+        if al.symmetric and word.value == self._poison_value(width):
+            word.fresh = []
+        if line is None:
+            self.lines[number] = word
+            return word
+        if isinstance(line, Word):
+            line.line = self.lines[number] = line = {line.address: line}
+        word.line = line
+        line[word.address] = word
+        return word
+
+    def _make_room(self, ag: Agent, al: Allocation, off: int, width: int, site: Site) -> None:
+        """Words of another width give way if nobody uses them."""
         for near in range(off - _WIDEST_BYTES + 1, off + width):
             other = al.sync.get(near)
             if other is not None and off < near + other.width:
                 if other.in_use:
                     self._width_mismatch(ag, other, off, width, site)
                 self._drop_word(other)
-        word = al.sync[off] = Word(al, off, width, tensor_name(al, site.arg))
-        if al.symmetric and self._is_poison(word):
-            word.fresh = []
-        word.line = self.lines.setdefault(word.address // LINE_BYTES, {})
-        word.line[word.address] = word
-        return word
 
-    def _is_poison(self, word: Word) -> bool:
-        """Whether its bytes are those of fresh memory. Bytes of zeros or ones are no mark: users write them too."""
-        pattern = bytes([self.poison]) * word.width
-        return self.poison not in (0, 0xFF) and word.value == int.from_bytes(pattern, "little", signed=True)
+    def _poison_value(self, width: int) -> int | None:
+        """What a word of fresh memory holds. Bytes of zeros or ones are no mark: users write them too."""
+        known = self._poison_values
+        if width not in known:
+            value = int.from_bytes(bytes([self.poison]) * width, "little", signed=True)
+            known[width] = None if self.poison in (0, 0xFF) else value
+        return known[width]
 
     def _width_mismatch(self, ag: Agent, other: Word, off: int, width: int, site: Site) -> NoReturn:
         """Ends the run: what the narrower word then holds is nobody's meaning."""
