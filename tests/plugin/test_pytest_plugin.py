@@ -235,3 +235,42 @@ def test_light():
 def test_the_plugin_is_found_by_its_entry_point():
     shown = subprocess.run([sys.executable, "-m", "pytest", "--help"], capture_output=True, text=True, check=True)
     assert all(option in shown.stdout for option in ("--nranks", "--platform", "--sync", "--tdist-seed"))
+
+
+def test_an_operator_can_be_put_through_the_vendors_compiler(session):
+    result = session(
+        """
+from tdist.verify import operator
+
+
+@triton.jit
+def fill_kernel(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), tl.full((BLOCK,), 1.0, tl.float32))
+
+
+def fill(rt, case):
+    out = torch.zeros(case["n"])
+    fill_kernel[(1,)](out, BLOCK=case["n"])
+    return out
+
+
+def ones(case, rank, inputs):
+    return torch.ones(case["n"])
+
+
+declare = operator(
+    shape={"n": 16}, dtypes=("fp32",), inputs=lambda *at: {}, golden=lambda *at: None, golden_local=ones, policy="exact"
+)
+
+
+@pytest.mark.parametrize("n", [16, 65536 * 4])
+def test_compiled(ranks, n):
+    report = ranks.verify(declare(fill), shape={"n": n}, compile_for="Ascend910B3", barrier_all_sync="true")
+    assert report.compiled.report.passed
+""",
+        "--nranks",
+        "2",
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*does not fit into UB: it needs 1048576 bytes, 196608 are there*"])
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")
