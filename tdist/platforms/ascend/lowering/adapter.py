@@ -207,10 +207,8 @@ def _carries_pointers(op: Operation) -> bool:
 
 
 def _notes(failures: Sequence[_Failure]) -> tuple[str, ...]:
-    """A second form for distributed calls says something of the vendor's adapter; offsets for pointers do not."""
     return tuple(
         f"the vendor's adapter fails on the calls of this kernel as `{each.form}` ({each.run.ending}); they went "
         "through in another form"
         for each in failures
-        if each.form != DIRECT
     )
