@@ -343,6 +343,67 @@ _TABLE: Final = (
         "{remedy}",
     ),
     Kind(
+        "compiled.undrained-release",
+        _HAZARD,
+        "undrained in the compiled code: {second} can overtake {first} of {tensor}",
+        "A signal SET, a scalar put or a barrier that does not drain tells others that everything before is done; in "
+        "the compiled code a transfer of the same core may still be in flight then.",
+        "nothing between the two waits for the pipe of the first",
+        "put `libshmem_device.fence()` before it, or compile with inject_barrier_all",
+    ),
+    Kind(
+        "compiled.undrained-transfer",
+        _HAZARD,
+        "undrained in the compiled code: {second} may start before {first} of {tensor} has finished",
+        "A put or get moves memory that an access before it, on another pipe, may still be reading or writing.",
+        "nothing between the two waits for the pipe of the first",
+        "put `libshmem_device.fence()` before the transfer, or compile with inject_barrier_all",
+    ),
+    Kind(
+        "compiled.cross-core",
+        _HAZARD,
+        "cube and vector core not ordered: {first} and {second} of {tensor}",
+        "The halves of a mix kernel run side by side; only sync_block_set and sync_block_wait order them.",
+        "no sync_block_set with its sync_block_wait lies between the two",
+        "compile with the compiler's own cross-core synchronisation (no `disable_auto_inject_block_sync`), or order the "
+        "halves with `sync_block_set` and `sync_block_wait`",
+    ),
+    Kind(
+        "compiled.stale-cache",
+        _HAZARD,
+        "stale data cache in the compiled code: {second} of {tensor} after {first}",
+        "A scalar load, or a gather that became a loop of them, reads through the data cache; a wait discards the line "
+        "of its own word only.",
+        "no fence or quiet lies between the wait and the read",
+        "put `libshmem_device.fence()` between the wait and the load, or load a whole tile",
+    ),
+    Kind(
+        "compiled.pipe-order",
+        _HAZARD,
+        "pipes not ordered: {second} may start before {first} of {tensor} has finished",
+        "Two accesses of one core to common bytes, one a write; only flags and barriers order the pipes of a core.",
+        "no flag or barrier lies between the two",
+        "put `libshmem_device.fence()` between the two; if the kernel gives no reason, report the case with its final "
+        "module: the vendor's compiler is to order them",
+    ),
+    Kind(
+        "compiled.unpaired-flag",
+        _HAZARD,
+        "flag {flag} is {problem}",
+        "A wait for a flag that nobody sets hangs the core; a flag that is set twice, or left up, lets a later wait "
+        "pass too early.",
+        "on some way through the function sets and waits of the flag do not alternate",
+        "report the case with its final module: the vendor's compiler sets and waits for flags in pairs",
+    ),
+    Kind(
+        "compiled.not-understood",
+        _NOTE,
+        "not understood: {op}",
+        "The check does not know this call or operation: it may touch everything on any pipe.",
+        "nothing says on which pipe it runs and what it touches; {beside} accesses may run beside it",
+        "put `libshmem_device.fence()` before and after it, or add it to the table of library calls",
+    ),
+    Kind(
         "compiled.translated-twice",
         _ERROR,
         "translated twice: {op} gets an address that symm_at translated already",

@@ -169,10 +169,12 @@ def test_race_message(situation: Callable[[Bench], None]) -> None:
 SAMPLE = {
     "agents": 8,
     "barrier": "barrier_all",
+    "beside": 3,
     "core": "vector core",
     "cores": 20,
     "error": "ValueError: shapes differ",
     "first": "store",
+    "flag": "PIPE_V → PIPE_MTE3, event 0",
     "found": 1,
     "have_bytes": 64,
     "hi": 3,

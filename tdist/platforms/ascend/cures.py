@@ -120,7 +120,10 @@ def default_check(prepared: Prepared, final: FinalModule) -> list[Finding]:
     from tdist.platforms.ascend.multiplicity import check_multiplicity
     from tdist.platforms.ascend.ordering import check_ordering
 
-    return [*check_ordering(final), *check_multiplicity(prepared, final)]
+    return [
+        *check_ordering(final, names=[argument.name for argument in prepared.args]),
+        *check_multiplicity(prepared, final),
+    ]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ that did not run is named.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tempfile
 import time
@@ -429,21 +428,22 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def real_stages() -> Stages:
     """The stages themselves."""
-    from tdist.platforms.ascend.compiled.final_module import read_final_module
+    from tdist.platforms.ascend.compiled.final_module import FinalModule, read_final_module
     from tdist.platforms.ascend.cures import Clinic, with_cures
     from tdist.platforms.ascend.lowering.adapter import to_linalg
     from tdist.platforms.ascend.lowering.bishengir import compile_linalg
     from tdist.platforms.ascend.lowering.prepare import Prepared, prepare
     from tdist.platforms.ascend.multiplicity import check_multiplicity
     from tdist.platforms.ascend.options import CompileOptions
+    from tdist.platforms.ascend.ordering import check_ordering
 
     def options(launch: Mapping[str, Any], barrier_all: bool) -> CompileOptions:
         return CompileOptions.of_launch(launch, barrier_all=barrier_all)
 
-    checks: dict[str, Check] = {"effects": check_multiplicity}
-    if importlib.util.find_spec("tdist.platforms.ascend.ordering") is not None:  # it is being written
-        check_ordering = importlib.import_module("tdist.platforms.ascend.ordering").check_ordering
-        checks["order"] = lambda prepared, final: check_ordering(final)
+    def check_order(prepared: Prepared, final: FinalModule) -> Sequence[Finding]:
+        return check_ordering(final, names=[argument.name for argument in prepared.args])
+
+    checks: dict[str, Check] = {"effects": check_multiplicity, "order": check_order}
 
     def cure(prepared: Prepared, findings: Sequence[Finding], target: str, options: CompileOptions) -> list[Finding]:
         clinic = Clinic(
