@@ -96,7 +96,7 @@ def test_it_is_made_private_and_whole_and_checked(index):
     assert checked.exit_code == 0
     for name, data in {**CONTENT["triton-ascend"], **CONTENT["ascendnpu-ir"]}.items():
         if name in toolchain.PROGRAMS:
-            assert f"{folder / name}\n          sha256 {hashlib.sha256(data).hexdigest()}  ok" in checked.output
+            assert f"{folder / name}\n            sha256 {hashlib.sha256(data).hexdigest()}  ok" in checked.output
             assert os.access(folder / name, os.X_OK), "wheels need not keep run bits"
     assert f"package   triton-ascend {VERSION}" in checked.output
 
@@ -110,7 +110,26 @@ def test_a_second_run_makes_nothing(index):
     assert toolchain.place().stat().st_ino == before
 
 
-def test_check_makes_nothing(index):
+@pytest.fixture
+def no_tools_here(monkeypatch):
+    monkeypatch.setattr(toolchain, "missing_here", lambda: "stock triton 3.9 is installed")
+
+
+def test_check_says_what_this_environment_has(index):
+    """Where the running environment has the tools, no other one is needed."""
+    checked = run("--check")
+    assert checked.exit_code == 0, checked.output
+    here, _, separate = checked.output.partition("separate environment\n")
+    assert here.count("sha256") >= 3 and "bishengir-compile  1.2.0" in here and "hivmc     " in here
+    assert separate == "  folder    none\n"
+
+
+def test_check_and_rebuild_exclude_each_other(index):
+    result = run("--check", "--rebuild")
+    assert isinstance(result.exception, TdistError) and result.exception.exit_code == 2
+
+
+def test_check_makes_nothing(index, no_tools_here):
     assert f"there is none at {toolchain.place()}: make it with `tdist toolchain ascend`" in refusal("--check")
     assert not toolchain.place().exists()
 
