@@ -46,6 +46,8 @@ from tdist.platforms.sim.regions import Box, Runs, Shape, box_of, runs_of
 from tdist.platforms.sim.tilings import Tiling
 
 _PRUNE_FROM_RECORDS: Final = 4096
+_WORTH_REBUILDING: Final = 4
+"""A shadow is rebuilt to drop that part of its records, or more."""
 R = TypeVar("R", bound="Record")
 
 
@@ -333,21 +335,44 @@ class Detector:
         return wr_lanes
 
     def _make_access_word(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
-        find, entry = self._records.get, ac.entry
+        records, shadows, make, check, entry = self._records, self._shadows, self._word, self._check, ac.entry
 
         def access_word(al, off, width, writes, clk, site, in_order=False):
             """`in_order`: a signal, which the scalar pipe writes back before it makes any later one."""
-            r = find((al.lo + off, width))
+            key = (al.lo + off, width)
+            r = records.get(key)
             if r is None:
-                r = self._keep_word(al, (al.lo + off, width), None, width, tile=False)
+                shadow = shadows.get(al.lo)
+                if shadow is not None and shadow.takes_loose(key, width):
+                    r = records[key] = WordRecord(shadow, key, None, width, False)
+                    r.ov = shadow.few or ()
+                    shadow.loose.append(r)
+                    shadow.records.append(r)
+                else:
+                    r = make(al, key, width)
             if r.ov or r.ow:
                 known = ac.W if clk is None else clk
-                if r.ow or _suspect_word(r, writes, ac, known.m, site):
-                    self._check(r, writes, ac, known, known, who, site)
+                suspect, m = bool(r.ow), known.m
+                try:
+                    for o in r.ov:
+                        e = o.we
+                        if e != entry:
+                            if o.wc > m[e] or o.wc > m[e + 1]:
+                                suspect = True
+                        elif not writes and o.wc > ac.last_drain and hidden(o.ws, site):
+                            suspect = True
+                        if writes and o.rd is not None and unordered(o.rd, entry, m):
+                            suspect = True
+                except IndexError:
+                    suspect = True
+                if suspect:
+                    check(r, writes, ac, known, known, who, site)
             if writes:
-                r.aw = noted(r.aw, (entry, ac.counter, site, who, in_order))
+                write = (entry, ac.counter, site, who, in_order)
+                r.aw = write if r.aw is None else noted(r.aw, write)
             else:
-                r.rd = noted(r.rd, (entry, ac.counter, site, who))
+                read = (entry, ac.counter, site, who)
+                r.rd = read if r.rd is None else noted(r.rd, read)
 
         return access_word
 
@@ -397,7 +422,7 @@ class Detector:
         if shape is None:
             return None
         if word:
-            return self._keep_word(al, (shape.key, word), shape, word, tile=True)
+            return self._keep_word(al, (shape.key, word), shape, word)
         key = shape.key
         record = self._records.get(key)
         if record is None:
@@ -408,19 +433,25 @@ class Detector:
             self._join(record, record.shadow.index.promote(record))
         return record
 
-    def _keep_word(self, al: AllocationLike, key: tuple, shape: Shape | None, word: int, tile: bool) -> WordRecord:
+    def _keep_word(self, al: AllocationLike, key: tuple, shape: Shape, word: int) -> WordRecord:
+        """The record of atomics on a tile, of words `word` bytes wide."""
         record = self._records.get(key)
         if record is None:
-            shadow = self._shadow(al)
-            if shadow.tiling is not None:
-                self._untile(shadow)
-            record = WordRecord(shadow, key, shape, word, tile)
-            if tile:
-                self._keep(record)
-            else:
-                self._keep_signal(record)
+            record = self._keep(WordRecord(self._wordy_shadow(al), key, shape, word, True))
         assert isinstance(record, WordRecord)
         return record
+
+    def _word(self, al: AllocationLike, key: tuple[int, int], width: int) -> WordRecord:
+        """The record of a word that was not seen before."""
+        record = WordRecord(self._wordy_shadow(al), key, None, width, False)
+        self._keep_signal(record)
+        return record
+
+    def _wordy_shadow(self, al: AllocationLike) -> Shadow:
+        shadow = self._shadow(al)
+        if shadow.tiling is not None:
+            self._untile(shadow)
+        return shadow
 
     def _keep_signal(self, record: WordRecord) -> None:
         """Store a word that is no tile, unlinked if that is possible."""
@@ -599,7 +630,8 @@ class Detector:
             if tiling is not None:
                 dropped += tiling.forget_settled(known)
             kept = [record for record in shadow.records if not record.settled(known)]
-            if len(kept) == len(shadow.records) and (tiling is None or tiling.count):
+            few = _WORTH_REBUILDING * (len(shadow.records) - len(kept)) < len(shadow.records) or not shadow.records
+            if few and (tiling is None or tiling.count):
                 continue
             dropped += len(shadow.records) - len(kept)
             self._forget(shadow)
@@ -702,24 +734,6 @@ class Detector:
             + sum(tiling.size_bytes() for tiling in self._tilings.values())
             + sys.getsizeof(self._records),
         )
-
-
-def _suspect_word(r: Record, writes: bool, ac: AgentClocks, m: Any, site: Any) -> bool:
-    """Whether a word access may conflict with a plain access: cheap, and true where it cannot tell."""
-    entry = ac.entry
-    try:
-        for o in r.ov:
-            e = o.we
-            if e != entry:
-                if o.wc > m[e] or o.wc > m[e + 1]:
-                    return True
-            elif not writes and o.wc > ac.last_drain and hidden(o.ws, site):
-                return True
-            if writes and o.rd is not None and unordered(o.rd, entry, m):
-                return True
-    except IndexError:
-        return True
-    return False
 
 
 __all__ = ["Actor", "AllocationLike", "Detector", "DetectorStats", "Record", "Who"]

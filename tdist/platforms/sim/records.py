@@ -59,23 +59,28 @@ class Shadow:
         else:
             self.few.append(record)
 
+    def takes_loose(self, key: tuple[int, int], width: int) -> bool:
+        """Whether a new word at `key` is of the kind of the loose ones that there are."""
+        loose = self.loose
+        if not loose:
+            return False
+        first = loose[0]
+        return first.word == width and not (first.key[0] - key[0]) % width
+
     def keep_loose(self, record: WordRecord) -> bool:
         """Store a word without comparing it, if that is possible."""
-        few, loose, records = self.few, self.loose, self.records
-        if few is None or len(records) != self.plain + len(loose):
-            return False
-        if loose:
-            first = loose[0]
-            if first.word != record.word or (first.key[0] - record.key[0]) % record.word:
+        if self.loose:
+            if not self.takes_loose(record.key, record.word):
                 return False
-        elif self.tiles or self.tiling is not None:
+        elif self.few is None or self.tiling is not None or self.tiles or len(self.records) != self.plain:
             return False
         else:
-            for plain in few:
+            for plain in self.few:
                 plain.ow = UNLINKED
-        record.ov = few
-        loose.append(record)
-        records.append(record)
+        assert self.few is not None
+        record.ov = self.few
+        self.loose.append(record)
+        self.records.append(record)
         return True
 
     def dissolve(self) -> None:
