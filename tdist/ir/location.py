@@ -6,6 +6,7 @@ Users are shown a `SourceLoc`, which is what is left of it: a file, a line, a co
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import CallSiteLoc, FileLineColLoc, FusedLoc, IntAttr, LocationAttr, NameLoc, StringAttr
@@ -53,6 +54,16 @@ def _call_site(attr: CallSiteLoc) -> SourceLoc | None:
         return callee or caller
     outer = SourceLoc(caller.file, caller.line, caller.col)
     return SourceLoc(callee.file, callee.line, callee.col, (*callee.callers, outer, *caller.callers))
+
+
+_TRITONS_OWN = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]triton[/\\]|[/\\]triton[/\\](?:triton_patch[/\\])?language[/\\]\w+\.py$"
+)
+
+
+def in_the_kernel(loc: SourceLoc) -> SourceLoc:
+    """The innermost place of a chain of calls that a kernel's author wrote: functions of `tl` are Triton's own code."""
+    return next((place for place in (loc, *loc.callers) if not _TRITONS_OWN.search(place.file)), loc)
 
 
 def to_attr(loc: SourceLoc) -> LocationAttr:

@@ -184,12 +184,32 @@ def test_a_crash_names_the_pass_and_the_known_cause(tmp_path):
     with Steps(tmp_path / "ir") as steps, pytest.raises(KernelError) as raised:
         compile_linalg(barrier("VECTOR"), B3, CompileOptions(), steps)
     text = str(raised.value)
-    assert text.startswith(f"{FILE}:30: bishengir-compile ")
+    assert text.startswith(f"{FILE}:33: bishengir-compile ")
     assert "crashes on kernel `barrier` in pass hivm-mark-real-core-type: SIGSEGV (exit 139)" in text
     assert "known cause: barrier_all makes this a kernel for cube and vector cores" in text
     (kept,) = (tmp_path / "ir").iterdir()
     assert kept.name == "00-before-the-failing-pass.mlir" and "dist.aclshmem_barrier_all" in kept.read_text()
     assert "aclshmem_barrier_all" in _compile(barrier("CUBE_AND_VECTOR")).final_text
+
+
+def test_a_crash_on_unsigned_arithmetic_names_its_line():
+    integers = vector(256, "i64").replace("arith.mulf", "arith.muli").replace("arith.addf", "arith.addi")
+    text = _refused(integers.replace("math.exp %a", "arith.divui %a, %b"))
+    assert text.startswith(f"{FILE}:12: bishengir-compile ") and "in pass convert-hfusion-to-hivm: SIGABRT" in text
+    assert "for signed integers only" in text
+    assert _compile(integers.replace("math.exp %a", "arith.divsi %a, %b")).form == "final module"
+
+
+def test_a_conversion_that_the_library_lacks():
+    text = vector(256, "i32").replace("arith.mulf", "arith.muli").replace("arith.addf", "arith.addi")
+    text = text.replace(
+        "%power = math.exp %a : tensor<256xi32>", "%f = arith.uitofp %a : tensor<256xi32> to tensor<256xf32>"
+    ).replace(
+        "%product = arith.muli %power, %b : tensor<256xi32>",
+        "%g = math.exp %f : tensor<256xf32> %product = arith.fptosi %g : tensor<256xf32> to tensor<256xi32>",
+    )
+    said = _refused(text)
+    assert f"kernel `vector` ({B3}) converts uint32_t to float, which this chip's library does not do at once" in said
 
 
 def test_an_unknown_target_is_a_usage_error():

@@ -32,6 +32,11 @@ ABOUT = About(
 )
 
 
+# in a function of Triton's own library, called by the kernel
+STANDARD = "/venv/lib/python3.11/site-packages/triton/triton_patch/language/standard.py"
+CALLED = f'callsite("{STANDARD}":175:19 at "/src/k.py":12:15)'
+
+
 def _run(stderr: str, code: int = 1, *, number: int | None = None, timed_out=False, out_of_memory=False) -> ToolRun:
     return ToolRun(("tool",), code, number, timed_out, out_of_memory, "", stderr, 1.5)
 
@@ -75,6 +80,16 @@ KNOWN = [
         "convert the values to one of: 16-bit float or 32-bit float",
     ),
     (
+        "'hivm.hir.vcast' op currently don't support cast uint32_t_to_float_rintmode",
+        "converts uint32_t to float, which this chip's library does not do at once",
+        "go through a signed integer type",
+    ),
+    (
+        "'arith.andi' op operand #0 must be signless-integer-like, but got 'f16'",
+        "uses an operation for an element type that it does not take: arith.andi of f16",
+        "convert the values: it takes signless-integer-like",
+    ),
+    (
         "failed to legalize operation 'math.cosh' that was explicitly marked illegal",
         "has an operation that the vendor's compiler cannot lower: math.cosh",
         "write it with other operations of tl",
@@ -112,6 +127,12 @@ def test_what_is_not_known_is_passed_on_at_its_line():
     assert text == (
         "/src/k.py:30: kernel `k` (Ascend910B3) is refused\n  bishengir-compile 1.2.0: 'hivm.hir.vadd' op is odd"
     )
+
+
+def test_a_place_in_tritons_own_library_is_the_kernels_line():
+    text = _refused(f"loc({CALLED}): error: 'hivm.hir.vreduce' op is odd\nloc({CALLED}): error: another")
+    assert text.splitlines()[0] == "/src/k.py:12: kernel `k` (Ascend910B3) is refused"
+    assert text.splitlines()[-1] == "  and: /src/k.py:12: another"
 
 
 def test_a_place_in_the_text_that_we_made_is_not_shown_as_the_kernels():
@@ -160,14 +181,42 @@ def _crash(words: str, **about) -> str:
     return str(error)
 
 
-def test_a_crash_names_stage_pass_and_signal():
-    text = _crash("", in_pass="hivm-mark-real-core-type", source='symbol = "aclshmem_barrier_all"')
+def test_a_crash_names_stage_pass_signal_and_suspect():
+    source = f"""first
+    "hivm.hir.custom"() {{symbol = "aclshmem_barrier_all"}} : () -> () loc({CALLED})
+    """
+    text = _crash("", in_pass="hivm-mark-real-core-type", source=source)
     first, cause, cure = text.splitlines()
     assert first == (
-        "/src/k.py:10: bishengir-compile 1.2.0 crashes on kernel `k` in pass hivm-mark-real-core-type: "
+        "/src/k.py:12: bishengir-compile 1.2.0 crashes on kernel `k` in pass hivm-mark-real-core-type: "
         "SIGSEGV (exit 139)"
     )
     assert cause.startswith("  known cause: barrier_all makes") and cure.startswith("  try: call barrier_all_vec()")
+
+
+@pytest.mark.parametrize(
+    ("says", "op"),
+    [
+        ("unsupported linalg binary operation kind", "%1 = arith.divui %a, %b : tensor<64xi64>"),
+        ("unsupported hfusion binary operation kind", '%1 = "arith.remui"(%a, %b) : (…) -> (…)'),
+        ("Not implemented", '%1 = "arith.maxui"(%a, %b) : (…) -> (…)'),
+        (
+            "mapCompareModeHFusionToHiVM: unsupported hfusion::CompareFn",
+            '%1 = "arith.cmpi"(%a) <{predicate = 6 : i64}>',
+        ),
+        ("mapCompareModeHFusionToHiVM: unsupported hfusion::CompareFn", "%1 = arith.cmpi ult, %a, %b : tensor<64xi16>"),
+    ],
+)
+def test_arithmetic_of_unsigned_integers(says, op):
+    signed = '%0 = "arith.cmpi"(%a) <{predicate = 2 : i64}> loc("/src/k.py":7:1)\n'
+    text = _crash(
+        f"LLVM ERROR: {says}\n",
+        in_pass="convert-hfusion-to-hivm",
+        source=f"{signed}{op} loc(#loc3)\n#loc3 = loc({CALLED})",
+    )
+    assert text.startswith("/src/k.py:12: bishengir-compile") and "unsigned integers" in text
+    assert f"its words: LLVM ERROR: {says}" in text
+    assert "known cause" not in _crash(f"LLVM ERROR: {says}\n", in_pass="convert-hfusion-to-hivm", source=signed)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +233,7 @@ def test_a_crash_names_stage_pass_and_signal():
             "a loop carries a block pointer",
         ),
         ("", "%r = scf.if %c -> (i32, !tt.ptr<f16>) {", "a scalar pointer comes out of an `if`"),
+        ("", "  }) : (i1) -> !tt.ptr<f16>", "a scalar pointer comes out of an `if`"),
         (
             "",
             "%r:2 = scf.for %i = %a to %b step %c iter_args(%x = %y) -> (!tt.ptr<f16>) {",

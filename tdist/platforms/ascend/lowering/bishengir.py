@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tdist.errors import EnvironmentUnfit, KernelError
+from tdist.ir.location import in_the_kernel
 from tdist.platforms.ascend.lowering.memory import (
     MemoryUse,
     from_json,
@@ -235,7 +236,7 @@ class _Job:
             return ()
         function, memory = found
         lines = [f"largest buffers in {memory.memory} of {function.name} ({function.core}):"]
-        lines += [f"  {b.loc or 'unknown place'}: {b}" for b in memory.largest(_LARGEST)]
+        lines += [f"  {in_the_kernel(b.loc) if b.loc else 'unknown place'}: {b}" for b in memory.largest(_LARGEST)]
         tried = messages.retried_without(attempt.run.stderr)
         return (*lines, *((f"also tried without {', '.join(tried)}",) if tried else ()))
 

@@ -80,7 +80,7 @@ class MemoryOfFunction:
 
     def largest(self, count: int) -> list[Buffer]:
         """Its largest buffers, all copies counted; what shares place, line and shape counts once."""
-        by_place = {(buffer.offsets_bytes, buffer.loc, buffer.shape): buffer for buffer in self.buffers}
+        by_place = {(buffer.offsets_bytes, str(buffer.loc), buffer.shape): buffer for buffer in self.buffers}
         return sorted(by_place.values(), key=lambda b: -b.extent_bytes * len(b.offsets_bytes))[:count]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tdist.errors import EnvironmentUnfit, KernelError, TdistError
-from tdist.frontend.locations import Locations
-from tdist.ir.location import SourceLoc, to_source_loc
+from tdist.frontend.locations import Locations, split_location
+from tdist.ir.location import SourceLoc, in_the_kernel, to_source_loc
 from tdist.platforms.ascend.vendor.run import ToolRun
 
 KEEP_IR = "`--keep-ir DIR` keeps what each stage was given"
@@ -151,6 +151,16 @@ REFUSALS: tuple[Refusal, ...] = (
         "convert the values to one of: {types}",
     ),
     Refusal(
+        re.compile(r"^'hivm\.hir\.vcast' op currently don't support cast (?P<from>\w+?)_to_(?P<to>\w+?)_\w*mode"),
+        "converts {from} to {to}, which this chip's library does not do at once",
+        "go through a signed integer type of the same width",
+    ),
+    Refusal(
+        re.compile(r"^'(?P<op>[\w.]+)' op operand #\d+ must be (?P<takes>.*), but got '(?P<type>[^']*)'"),
+        "uses an operation for an element type that it does not take: {op} of {type}",
+        "convert the values: it takes {takes}",
+    ),
+    Refusal(
         re.compile(r"^failed to legalize operation '(?P<op>[\w.]+)'"),
         "has an operation that the vendor's compiler cannot lower: {op}",
         "write it with other operations of tl, or with another element type",
@@ -187,7 +197,10 @@ REFUSALS: tuple[Refusal, ...] = (
 
 @dataclass(frozen=True)
 class Crash:
-    """A row: which program, in which pass or with which words, given what; why, and what to try."""
+    """A row: which program, in which pass or with which words, given what; why, and what to try.
+
+    `given` is looked for in what the program was given, line by line: the first such line is the suspect.
+    """
 
     tool: str
     cause: str
@@ -202,8 +215,17 @@ class Crash:
             about.tool.startswith(self.tool)
             and self.in_pass in ("", about.in_pass)
             and re.search(self.says, run.stderr) is not None
-            and re.search(self.given, about.source, re.DOTALL) is not None
+            and (not self.given or self._line(about) != "")
         )
+
+    def suspect(self, about: About) -> str:
+        """`file:line` of the operation that `given` tells; the kernel's where it tells none."""
+        place = split_location(self._line(about))[1]
+        loc = to_source_loc(Locations(about.source.splitlines()).get(place))
+        return str(in_the_kernel(loc)) if loc is not None else about.at
+
+    def _line(self, about: About) -> str:
+        return next((line for line in about.source.splitlines() if self.given and re.search(self.given, line)), "")
 
 
 CRASHES: tuple[Crash, ...] = (
@@ -214,6 +236,15 @@ CRASHES: tuple[Crash, ...] = (
         "call barrier_all_vec(), or put the barrier into a kernel that has a tl.dot",
         in_pass="hivm-mark-real-core-type",
         given=r"aclshmem_barrier_all\b",
+    ),
+    Crash(
+        "bishengir-compile",
+        "the kernel divides, takes remainders of, compares or reduces unsigned integers in a way that this version has "
+        "for signed integers only",
+        "use signed integers of the same width: their bits are the same",
+        in_pass="convert-hfusion-to-hivm",
+        says=r"LLVM ERROR: (?:unsupported (?:linalg|hfusion) binary operation kind|Not implemented|mapCompareMode)",
+        given=r"\barith\.(?:divui|remui|maxui|minui)\b|\barith\.cmpi\b.*(?:predicate = [6-9] :|\bu[lg][te],)",
     ),
     Crash(
         "triton-adapter-opt",
@@ -231,7 +262,7 @@ CRASHES: tuple[Crash, ...] = (
         "triton-adapter-opt",
         "a scalar pointer comes out of an `if` or is carried by a loop",
         "choose or carry an integer offset instead, and add it to the kernel's argument where it is used",
-        given=r"scf\.(?:if|for|while)\b[^\n]*-> \([^\n{]*(?<!x)!tt\.ptr<(?!tensor)",
+        given=r"(?:\bscf\.(?:if|for|while)\b|^\s*\}\) : ).*-> \(?[^{]*(?<!x)!tt\.ptr<(?!tensor)",
     ),
 )
 _NO_CAUSE = f"cut the kernel down until it compiles, to see which construct it is; {KEEP_IR}"
@@ -270,7 +301,7 @@ def _at(about: About, error: Diagnostic | None = None) -> str:
     loc = error.loc if error is not None else None
     if loc is None or loc.file.endswith(about.source_name or "\0"):
         return f"{about.at}: " if about.at else ""
-    return f"{loc}: "
+    return f"{in_the_kernel(loc)}: "
 
 
 def _given_up(about: About, what: str, variable: str) -> KernelError:
@@ -283,7 +314,8 @@ def _given_up(about: About, what: str, variable: str) -> KernelError:
 def _crashed(run: ToolRun, about: About) -> KernelError:
     known = next((row for row in CRASHES if row.fits(run, about)), None)
     where = f" in pass {about.in_pass}" if about.in_pass else ""
-    lines = [f"{_at(about)}{about.tool} crashes on kernel `{about.kernel}`{where}: {run.ending}"]
+    at = known.suspect(about) if known else about.at
+    lines = [f"{at}{': ' if at else ''}{about.tool} crashes on kernel `{about.kernel}`{where}: {run.ending}"]
     words = _last_words(run.stderr)
     lines += [f"  its words: {words}"] if words else []
     lines += [f"  known cause: {known.cause}", f"  try: {known.cure}"] if known else [f"  try: {_NO_CAUSE}"]
@@ -343,9 +375,13 @@ def _words(errors: Sequence[Diagnostic], main: Diagnostic, about: About) -> list
     lines = [f"  {line}" for line in about.buffers]
     where = f", pass {about.in_pass}" if about.in_pass else ""
     lines.append(f"  {about.tool}{where}: {_short(main.text)}")
-    others = dict.fromkeys(f"{each.loc or ''}: {_short(each.text)}".lstrip(": ") for each in errors if each != main)
+    others = dict.fromkeys(_other(each) for each in errors if each != main)
     lines += [f"  and: {other}" for other in list(others)[:_MORE]]
     return lines + ([f"  and {len(others) - _MORE} more"] if len(others) > _MORE else [])
+
+
+def _other(error: Diagnostic) -> str:
+    return f"{in_the_kernel(error.loc)}: {_short(error.text)}" if error.loc else _short(error.text)
 
 
 def _short(text: str) -> str:
