@@ -227,14 +227,14 @@ def _access(op: CallOp, call: Call) -> Access:
 
 
 def _matrix_events(op: CallOp, call: Call) -> Iterator[Event]:
+    """Each input has flags of its own: what one of them says is not taken to hold for the other."""
     values = op.arguments
-    for index in MATRIX.waits:
-        if constant(values[index]) != -1:
-            yield FlagWait(op, Pipe.MTE1, Pipe.MTE2, values[index])
-    yield Access(op, Pipe.MTE1, (Touch(values[MATRIX.a], False), Touch(values[MATRIX.b], False)), call)
-    for index in MATRIX.sets:
-        if constant(values[index]) != -1:
-            yield FlagSet(op, Pipe.MTE1, Pipe.MTE2, values[index])
+    for operand, wait, set_ in zip((MATRIX.a, MATRIX.b), MATRIX.waits, MATRIX.sets, strict=True):
+        if constant(values[wait]) != -1:
+            yield FlagWait(op, Pipe.MTE1, Pipe.MTE2, values[wait])
+        yield Access(op, Pipe.MTE1, (Touch(values[operand], False),), call)
+        if constant(values[set_]) != -1:
+            yield FlagSet(op, Pipe.MTE1, Pipe.MTE2, values[set_])
     yield FlagSet(op, Pipe.MTE1, Pipe.M, "inside")
     yield FlagWait(op, Pipe.M, Pipe.MTE1, "inside")
     unit_flag = constant(values[MATRIX.unit_flag]) not in (0, None)
