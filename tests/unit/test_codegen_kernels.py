@@ -128,6 +128,48 @@ def test_transposed_tile():
 
 
 @triton.jit
+def copy_tiles(x, y, lines, rows, columns, B: tl.constexpr):
+    """Whole tiles and cut ones, whole lines, and to places that are no box."""
+    o = tl.arange(0, B)
+    for block in range(0, tl.cdiv(columns, B)):
+        ok = block * B + o
+        at = o[:, None] * columns + ok[None, :]
+        mask = (o[:, None] < rows) & (ok[None, :] < columns)
+        tl.store(y + at, tl.load(x + at, mask=mask, other=0), mask=mask)
+    first = tl.load(x + o)
+    tl.store(lines + o, first)
+    tl.store(lines + B + (o * o) % B, first, mask=o < 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int64])
+@pytest.mark.parametrize(("rows", "columns"), [(8, 24), (5, 24), (8, 19)])
+def test_tiles_that_are_only_stored_again_keep_every_bit(dtype, rows, columns):
+    x = torch.randint(-128, 128, (8 * columns * dtype.itemsize,), dtype=torch.int8).view(dtype)
+    y, lines = torch.zeros(8 * columns, dtype=dtype), torch.zeros(16, dtype=dtype)
+    done = launch(copy_tiles, (1,), x, y, lines, rows, columns, B=8)
+    assert "raw=True" in done.kernel.source
+    want = torch.zeros(8 * columns * dtype.itemsize, dtype=torch.int8)
+    copied = rows * columns * dtype.itemsize
+    want[:copied] = x.view(torch.int8)[:copied]
+    assert torch.equal(y.view(torch.int8), want)
+    bits = x[:8].view(torch.int8).view(8, -1)
+    assert torch.equal(lines.view(torch.int8).view(16, -1)[:10], torch.cat([bits, bits[:2]]))
+
+
+@triton.jit
+def stored_where_it_holds(x, y, B: tl.constexpr):
+    o = tl.arange(0, B)
+    a = tl.load(x + o)
+    tl.store(y + o, a, mask=a > 2)
+
+
+def test_a_tile_that_decides_where_it_is_stored_is_no_raw_copy():
+    x, y = torch.arange(8, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    done = launch(stored_where_it_holds, (1,), x, y, B=8)
+    assert "raw=True" not in done.kernel.source and y.tolist() == [0, 0, 0, 3, 4, 5, 6, 7]
+
+
+@triton.jit
 def shift_right(x, n, B: tl.constexpr):
     o = tl.arange(0, B)
     tl.store(x + o + 1, tl.load(x + o, mask=o < n, other=0), mask=o < n)

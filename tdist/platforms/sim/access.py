@@ -29,6 +29,8 @@ from .codegen.site import Site
 from .tiles import TileCache
 
 as_strided = torch.as_strided
+ndarray = np.ndarray
+BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 OUT_OF_BOUNDS = "tdist.out-of-bounds"
 MISUSE = "tdist.pointer-misuse"
 Vecs = Sequence[tuple[int, torch.Tensor | None, int]]
@@ -249,16 +251,17 @@ def record_write(ag: Any, al: Any, region: Region, size: int, site: Site) -> Non
 
 
 def load_box(
-    spec: Spec, *, wide: bool = False, view: bool = False, cache: TileCache | None = None
-) -> Callable[..., torch.Tensor]:
+    spec: Spec, *, wide: bool = False, view: bool = False, raw: bool = False, cache: TileCache | None = None
+) -> Callable[..., Any]:
     """A tile load from a separable pointer.
 
     `wide` converts f16/bf16 to float32 (exact) for a multiplication, through `cache` if one is given (the generator
     gives one only where `fill` is a number or no lane is off); `view` returns
     memory itself and not a snapshot, which the generator asks for only where nothing can write before the last use.
+    `raw`: such a view that is only stored again may be a numpy array of its bits, which costs a third of a tensor.
     """
     shape, dtype, site, detect = spec.shape, spec.dtype, spec.site, spec.detect
-    size = dtype.itemsize
+    size, bits = dtype.itemsize, BITS[dtype.itemsize]
     out_dtype = torch.float32 if wide else dtype
     finish = _finisher(dtype, wide, view)
     planar, linear = len(shape) == 2, len(shape) == 1 and cache is None
@@ -277,6 +280,8 @@ def load_box(
             ):
                 if detect:
                     ag.rd(al, at, rows, down, width, clk, site)
+                if raw:
+                    return ndarray(shape, bits, al.words(size), at, (down, size))
                 if cache is None:
                     return finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
                 key = (at, down, shape, dtype)
@@ -295,6 +300,8 @@ def load_box(
             ):
                 if detect:
                     ag.rd(al, at, 1, 0, width, clk, site)
+                if raw:
+                    return ndarray(shape, bits, al.words(size), at)
                 return finish(as_strided(al.view(dtype), shape, (1,), at // size))
         if vecs and any(v is not None for _, v, _ in vecs):
             return _load_rows(ag, al, address, strides, box, fill, clk, vecs, spec, shape, out_dtype)
@@ -464,7 +471,7 @@ def _along(axis: int, rank: int) -> tuple[int, ...]:
 
 
 def store_box(spec: Spec) -> Callable[..., None]:
-    """A tile store to a separable pointer; `value` is a tensor or a number.
+    """A tile store to a separable pointer; `value` is a tensor, a number, or the bits of a `raw` load of this dtype.
 
     `source` is the allocation that `value` is a view of, if it may be one: then a copy within one allocation goes
     through a snapshot, since the ranges may overlap. Where several lanes name one address the last one wins.
@@ -473,9 +480,9 @@ def store_box(spec: Spec) -> Callable[..., None]:
     size = dtype.itemsize
     planar, linear = len(shape) == 2, len(shape) == 1
     rows, columns = shape if planar else (1, shape[-1] if shape else 1)
-    width = columns * size
+    width, bits = columns * size, BITS[size]
 
-    def store(ag, al, address, strides, box, value, source=None, vecs=()):
+    def store(ag, al, address, strides, box, value: Any, source=None, vecs=()):
         if planar and not vecs and source is not al:
             down, right = strides
             at = address - al.lo
@@ -485,11 +492,14 @@ def store_box(spec: Spec) -> Callable[..., None]:
                 and down >= width
                 and 0 <= at <= al.hi - al.lo - width - (rows - 1) * down
                 and not (at % size or down % size)
-                and isinstance(value, torch.Tensor)
+                and isinstance(value, (torch.Tensor, ndarray))
             ):
                 if detect:
                     ag.wr(al, at, rows, down, width, site)
-                as_strided(al.view(dtype), shape, (down // size, 1), at // size).copy_(value)
+                if isinstance(value, ndarray):
+                    ndarray(shape, bits, al.words(size), at, (down, size))[...] = value
+                else:
+                    as_strided(al.view(dtype), shape, (down // size, 1), at // size).copy_(value)
                 al.version += 1
                 return None
         elif linear and not vecs and source is not al:
@@ -499,13 +509,18 @@ def store_box(spec: Spec) -> Callable[..., None]:
                 and strides[0] == size
                 and 0 <= at <= al.hi - al.lo - width
                 and not at % size
-                and isinstance(value, torch.Tensor)
+                and isinstance(value, (torch.Tensor, ndarray))
             ):
                 if detect:
                     ag.wr(al, at, 1, 0, width, site)
-                as_strided(al.view(dtype), shape, (1,), at // size).copy_(value)
+                if isinstance(value, ndarray):
+                    ndarray(shape, bits, al.words(size), at)[...] = value
+                else:
+                    as_strided(al.view(dtype), shape, (1,), at // size).copy_(value)
                 al.version += 1
                 return None
+        if isinstance(value, ndarray):
+            value = from_bits(value, dtype)
         if vecs and any(v is not None for _, v, _ in vecs):
             addresses = lattice(shape, address, strides, vecs)
             mask = None if box is None else box_mask(shape, box)
@@ -531,6 +546,11 @@ def store_box(spec: Spec) -> Callable[..., None]:
         return None
 
     return store
+
+
+def from_bits(bits: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """The tile that a `raw` load gave the bits of."""
+    return torch.from_numpy(bits).view(dtype)
 
 
 def _last_lanes(region: Region, value: Any) -> tuple[Region, Any]:
@@ -592,6 +612,7 @@ def store_lanes(spec: Spec) -> Callable[..., None]:
             return
         if detect:
             ag.wr_lanes(al, offsets, dtype.itemsize, site)
+        value = from_bits(value, dtype) if type(value) is ndarray else value
         lanes = _lane_values(value, addresses.shape, mask, dtype)
         index = offsets // dtype.itemsize
         if lanes.numel() > 1 and len(np.unique(index)) < len(index):

@@ -209,10 +209,8 @@ def _load_box(g: Generator, op: Operation, access: Access) -> None:
     is_plain_fill = access.fill is None or g.is_uniform(access.fill)
     cached = wide and is_plain_fill and (access.mask is None or access.fill is not None)
     view = not wide and view_is_safe(op)
-    function = g.module.define(
-        "L",
-        f"load_box({spec_text(g, op, pointer, 'load')}, wide={wide}, view={view}, cache={'TILES' if cached else None})",
-    )
+    options = f"wide={wide}, view={view}, raw={view and only_stored(op)}, cache={'TILES' if cached else None}"
+    function = g.module.define("L", f"load_box({spec_text(g, op, pointer, 'load')}, {options})")
     g.count(op, "rows" if pointer.lattice.vecs else "slice")
     g.note_access(op, view=view, cached=cached)
     arguments = [*place_texts(g, pointer, access.mask), fill_text(g, access)]
@@ -242,6 +240,15 @@ def view_is_safe(op: Operation) -> bool:
     if not uses or any(u.name in ALIASING or u.regions for u in uses):
         return False
     return all(quiet_between(op, u) for u in uses)
+
+
+_VALUE_ONLY = ([False, True], [False, True, False])
+
+
+def only_stored(op: Operation) -> bool:
+    """Whether the loaded value goes into stores as it is, and nowhere else."""
+    loaded = op.results[0]
+    return all(u.name == "tt.store" and [v is loaded for v in u.operands[:3]] in _VALUE_ONLY for u in users(loaded))
 
 
 def _load_lanes(g: Generator, op: Operation, access: Access) -> None:
