@@ -232,13 +232,9 @@ def test_arithmetic_of_unsigned_integers(says, op):
             "",
             "a loop carries a block pointer",
         ),
-        ("", "%r = scf.if %c -> (i32, !tt.ptr<f16>) {", "a scalar pointer comes out of an `if`"),
-        ("", "  }) : (i1) -> !tt.ptr<f16>", "a scalar pointer comes out of an `if`"),
-        (
-            "",
-            "%r:2 = scf.for %i = %a to %b step %c iter_args(%x = %y) -> (!tt.ptr<f16>) {",
-            "a scalar pointer comes out of an `if` or is carried by a loop",
-        ),
+        ("", "%r = scf.if %c -> (i32, !tt.ptr<f16>) {", "an `if` or a choice"),
+        ("", "  }) : (i1) -> !tt.ptr<f16>", "an `if` or a choice"),
+        ("", "%r = arith.select %c, %x, %q : !tt.ptr<f16>", "an `if` or a choice"),
     ],
 )
 def test_known_crashes_of_the_adapter(words, source, cause):
@@ -252,7 +248,8 @@ def test_known_crashes_of_the_adapter(words, source, cause):
     [
         {"in_pass": "hivm-mark-real-core-type", "source": "aclshmemx_barrier_all_vec"},
         {"in_pass": "another-pass", "source": "aclshmem_barrier_all"},
-        {"tool": "triton-adapter-opt 3.2.0", "source": "scf.for … -> (tensor<64x!tt.ptr<f16>>) {"},
+        {"tool": "triton-adapter-opt 3.2.0", "source": "scf.if %c -> (tensor<64x!tt.ptr<f16>>) {"},
+        {"tool": "triton-adapter-opt 3.2.0", "source": "scf.for %i … iter_args(%p = %x) -> (!tt.ptr<f16>) {"},
     ],
 )
 def test_a_crash_without_known_cause_says_how_to_find_it(about):

@@ -260,9 +260,9 @@ CRASHES: tuple[Crash, ...] = (
     ),
     Crash(
         "triton-adapter-opt",
-        "a scalar pointer comes out of an `if` or is carried by a loop",
-        "choose or carry an integer offset instead, and add it to the kernel's argument where it is used",
-        given=r"(?:\bscf\.(?:if|for|while)\b|^\s*\}\) : ).*-> \(?[^{]*(?<!x)!tt\.ptr<(?!tensor)",
+        "an `if` or a choice between values merges two scalar pointers",
+        "choose an integer offset instead, and add it to the kernel's argument where it is used",
+        given=r"(?:\bscf\.if\b.*-> |^\s*\}\) : \(i1\) -> |\barith\.select\b).*(?<!x)!tt\.ptr<(?!tensor)",
     ),
 )
 _NO_CAUSE = f"cut the kernel down until it compiles, to see which construct it is; {KEEP_IR}"
