@@ -162,6 +162,13 @@ def test_a_memory_that_overflows(text, memory, line, needed, there, buffers):
     assert "  also tried without enable-code-motion, enable-auto-multi-buffer" in rest
 
 
+@pytest.mark.parametrize("text", [vector(65536), barrier("VECTOR"), vector(256, "f64")])
+def test_files_are_named_as_they_are(text):
+    """MLIR escapes what is not printable ASCII."""
+    said = _refused(text.replace(FILE, "/src/n\\C3\\A4 \\22x\\22/k y.py"))
+    assert said.startswith('/src/nä "x"/k y.py:') and "\\C3" not in said.split("its words")[0]
+
+
 def test_an_element_type_that_the_library_lacks():
     text = _refused(vector(256, "f64"))
     assert text.startswith(f"{FILE}:12: kernel `vector` ({B3}) needs hivm.hir.vexp for an element type")

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tdist.errors import EnvironmentUnfit, KernelError
-from tdist.ir.location import in_the_kernel
+from tdist.frontend.locations import Locations
+from tdist.ir.location import in_the_kernel, to_source_loc
 from tdist.platforms.ascend.lowering.memory import (
     MemoryUse,
     from_json,
@@ -30,7 +31,7 @@ from tdist.platforms.ascend.lowering.memory import (
     to_json,
 )
 from tdist.platforms.ascend.lowering.steps import Steps
-from tdist.platforms.ascend.options import CompileOptions, bishengir_flags
+from tdist.platforms.ascend.options import ONE_THREAD, CompileOptions, bishengir_flags
 from tdist.platforms.ascend.targets import Target, find_target
 from tdist.platforms.ascend.vendor import cache, find, messages
 from tdist.platforms.ascend.vendor.run import ToolRun
@@ -48,7 +49,7 @@ _KERNEL = re.compile(
     r'func\.func (?:public )?@"?([\w.$-]+)"?\('
     r'|"func\.func"\(\) <\{(?![^\n]*sym_visibility = "private")[^\n]*?sym_name = "([^"]+)"'
 )
-_DEFINED_AT = re.compile(r'\bloc\("([^"]+)":(\d+):0\)')  # only a definition begins in column 0
+_DEFINED_AT = re.compile(r'\bloc\(("(?:[^"\\]|\\.)+":\d+:0)\)')  # only a definition begins in column 0
 
 
 class LinalgText(Protocol):
@@ -226,7 +227,8 @@ class _Job:
 
     def _defined_at(self) -> str:
         found = _DEFINED_AT.search(self.text)
-        return f"{found[1]}:{found[2]}" if found else ""
+        loc = to_source_loc(Locations([]).get(found[1])) if found else None
+        return str(loc or "")
 
     def _overflow(self, attempt: _Attempt) -> tuple[str, ...]:
         """The largest buffers of the memory that overflowed, with the kernel's lines."""
@@ -270,7 +272,7 @@ class _Job:
         """A final module in generic form: the vendor's printer, in a process of its own."""
         opt = find.bishengir_opt()
         path = self.steps.write("final.mlir", final)
-        run = self.steps.run(f"{STAGE}-print", [opt.path, path, *_GENERIC])
+        run = self.steps.run(f"{STAGE}-print", [opt.path, path, ONE_THREAD, *_GENERIC])
         if not run.ok:
             raise EnvironmentUnfit(
                 f"{opt} cannot read what {self.compiler} has written ({run.ending}); install both from one package"
