@@ -46,6 +46,8 @@ from tdist.platforms.sim.regions import Box, Runs, Shape, box_of, runs_of
 from tdist.platforms.sim.tilings import Tiling
 
 _PRUNE_FROM_RECORDS: Final = 4096
+_LOOKS: Final = 8
+"""So often is a new allocation looked at whether all accesses to it are settled."""
 _WORTH_REBUILDING: Final = 4
 """A shadow is rebuilt to drop that part of its records, or more."""
 R = TypeVar("R", bound="Record")
@@ -82,6 +84,7 @@ class Detector:
         self._records: dict[tuple, Record] = {}
         self._shadows: dict[int, Shadow] = {}
         self._tilings: dict[int, Tiling] = {}
+        self._fresh: list[Shadow] = []  # may soon be settled as a whole
         self._met: dict[tuple, tuple[Finding, Any, Any]] = {}
         self._clocks: dict[int, AgentClocks] = {}
         self.facts: Callable[[Who, int], ReaderFacts] | None = None  # of the agent (who, slot) that loads
@@ -464,6 +467,7 @@ class Detector:
         shadow = self._shadows.get(al.lo)
         if shadow is None:
             shadow = self._shadows[al.lo] = Shadow(al)
+            self._fresh.append(shadow)
         return shadow
 
     def _keep_tile(self, record: Record) -> Record:
@@ -599,6 +603,7 @@ class Detector:
         for shadow in self._shadows.values():
             shadow.dissolve()
         self._shadows.clear()
+        self._fresh.clear()
 
     def _forget(self, shadow: Shadow) -> None:
         for record in shadow.records:
@@ -607,17 +612,41 @@ class Detector:
             self._records.pop(key, None)
 
     def prune(self, clocks: Iterable[AgentClocks]) -> int:
-        """Drop records that no later access can race with, if there are many; returns how many were dropped.
+        """Drop records that no later access can race with; returns how many were dropped.
+
+        All, if there are many; else those of allocations that few accesses have touched since the last time, such as
+        what a host writes before a launch: nobody then compares with them.
 
         Args:
             clocks: of everybody who may still access memory or start somebody who does: running agents, all streams,
                 all hosts. Later agents start from a stream's clock.
         """
-        if self._count() < self._prune_at:
+        many = self._count() >= self._prune_at
+        if not many and not self._fresh:
             return 0
         alive = list(clocks)
-        dropped = self._rebuild(floor_of(alive)) if alive else 0
+        if not alive:
+            return 0
+        floor = floor_of(alive)
+        if not many:
+            return self._drop_written_before(floor.data)
+        dropped = self._rebuild(floor)
         self._prune_at = max(_PRUNE_FROM_RECORDS, 2 * self._count())
+        return dropped
+
+    def _drop_written_before(self, floor: memoryview) -> int:
+        looked_at, self._fresh = self._fresh, []
+        dropped = 0
+        for shadow in looked_at:
+            gone = self._shadows.get(shadow.allocation.lo) is not shadow
+            if gone or shadow.tiling is not None or len(shadow.records) > FEW_PLAIN:
+                continue
+            if all(record.settled(floor) for record in shadow.records):
+                dropped += len(shadow.records)
+                self.drop(shadow.allocation)
+            elif shadow.looks < _LOOKS:
+                shadow.looks += 1
+                self._fresh.append(shadow)
         return dropped
 
     def _count(self) -> int:

@@ -234,6 +234,8 @@ class Engine:
 
     def _run(self) -> None:
         if self.detector is not None:
+            for stream in self.streams:
+                stream.look_ahead()
             self.detector.prune(self._alive())
         while self.stopped is None:
             self._leave = False

@@ -36,7 +36,7 @@ class Shadow:
     and all records are odd ones.
     """
 
-    __slots__ = ("allocation", "few", "index", "keys", "loose", "plain", "records", "tiles", "tiling", "words")
+    __slots__ = ("allocation", "few", "index", "keys", "looks", "loose", "plain", "records", "tiles", "tiling", "words")
 
     def __init__(self, allocation: AllocationLike) -> None:
         self.allocation = allocation
@@ -47,6 +47,7 @@ class Shadow:
         self.plain = self.tiles = 0  # records of accesses that are no signals; those of them that are atomics on tiles
         self.few: list[Record] | None = []
         self.loose: list[Record] = []
+        self.looks = 0
         self.tiling: Tiling | None = None  # what else is accessed, in runs without records
 
     def note_plain(self, record: Record) -> None:

@@ -261,6 +261,13 @@ class Stream:
         if self.detect:
             self.clocks.receive(seen)
 
+    def look_ahead(self) -> None:
+        """Let an idle stream know what it learns as soon as it begins its first operation."""
+        if self.current is None and self.queue:
+            first = self.queue[0]
+            if not isinstance(first, Unregister):
+                self.begin(first.seen)
+
     def export(self, site: Any) -> WordClock | None:
         """What whoever joins the stream now gets."""
         return self.clocks.release(drains=True, site=site) if self.detect else None
