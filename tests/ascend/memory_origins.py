@@ -20,7 +20,7 @@ LEADING_ARGUMENTS = 3
 
 _ACCESS = re.compile(r"(load)_gm_to_|(nd2nz)_|(store)_ubuf_to_gm|(fixpipe)_")
 _THROUGH = ("memref.cast", "memref.reinterpret_cast", "memref.subview", "memref.collapse_shape", "memref.expand_shape")
-_PIECES = ("builtin.unrealized_conversion_cast", *_THROUGH)
+_PIECES = ("builtin.unrealized_conversion_cast", "memref.view", *_THROUGH)
 
 
 def accesses(final_text: str, names: Sequence[str]) -> set[str]:
@@ -61,24 +61,26 @@ def is_global(value: SSAValue) -> bool:
 
 def origin(value: SSAValue, names: Sequence[str]) -> str:
     """Where a memref comes from, in words."""
+    return " | ".join(sorted(_origins(value, names)))
+
+
+def _origins(value: SSAValue, names: Sequence[str]) -> set[str]:
     owner = value.owner
     if isinstance(value, BlockArgument):
-        return _argument(value, names)
+        return {_argument(value, names)}
     assert isinstance(owner, Operation)
     name = owner.op_name.data if isinstance(owner, UnregisteredOp) else owner.name
     if name in _PIECES:
-        return origin(owner.operands[0], names)
+        return _origins(owner.operands[0], names)
     if name == "func.call":
         what = {"aclshmem_ptr": "ptr", "aclshmem_consume": "token"}
         made = next(word for prefix, word in what.items() if (_callee(owner) or "").startswith(prefix))
-        return f"{made}({origin(owner.operands[0], names)})"
-    if name == "hivm.hir.pointer_cast":
-        return "address"
+        return {f"{made}({source})" for source in _origins(owner.operands[0], names)}
     if name == "scf.if":
         index = owner.results.index(value)  # pyright: ignore[reportArgumentType]
-        sides = [origin(region.block.last_op.operands[index], names) for region in owner.regions]  # pyright: ignore
-        return " | ".join(sorted({part for side in sides for part in side.split(" | ")}))
-    return f"? {name}"
+        ends = [region.block.last_op for region in owner.regions]
+        return set().union(*(_origins(end.operands[index], names) for end in ends))  # pyright: ignore
+    return {"address" if name == "hivm.hir.pointer_cast" else f"? {name}"}
 
 
 def _argument(value: BlockArgument, names: Sequence[str]) -> str:

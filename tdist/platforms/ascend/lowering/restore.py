@@ -300,6 +300,8 @@ class _Restore:
             end.operands = [*end.operands, *(side[index] for side in sides)]
         new = with_result_types(op, [*op.result_types, *(side[0].type for side in sides)])
         count = len(op.results)
+        for old, result in zip(op.results, new.results, strict=False):
+            self._carry_on(result, self.bases.get(old))
         replace(op, list(new.results[:count]))
         bases = [self._merge(pair, new.results[count + k], new) for k, pair in enumerate(pairs)]
         for k, pair in merged.items():
@@ -308,21 +310,16 @@ class _Restore:
     def _sides(self, op: Operation, pair: Sequence[_Base | None], ends: Sequence[Operation]) -> list[SSAValue]:
         """The memories that the branches of `op` give, in a form that the vendor's compiler sees through.
 
-        It takes memory that an `if` gives for global memory if a branch gives a call's result or an argument. It does
-        not look through a second `if`, nor through the `arith.select` that it makes of an `if` whose branches give what
-        was there before: it would copy that memory on chip, and lose what is stored. A call is what helps.
+        It takes memory that an `if` gives for global memory if its first branch gives what a call returned. Otherwise
+        (an argument, memory of another `if`, an `if` whose branches give what was there before and that it makes
+        `arith.select` of) it would copy that memory on chip, and lose what is stored. A call is what helps.
         """
         root = _root(pair)
         if any(base is not None and base.root != root for base in pair):
             raise self._error(op, "an address comes from memory of two arguments")
         sides = [self._view(root, op) if base is None else base.memory for base in pair]
-        hidden = [_is_merged(memory) for memory in sides]
-        if not any(hidden) and all(_is_outside(memory, op) for memory in sides):
-            hidden[0 if pair[0] is not None else 1] = True
-        return [
-            self._identity(memory, pair, end) if is_hidden else memory
-            for memory, is_hidden, end in zip(sides, hidden, ends, strict=True)
-        ]
+        is_seen = isinstance(sides[0].owner, hivm.CustomOp) and not all(_is_outside(memory, op) for memory in sides)
+        return sides if is_seen else [self._identity(sides[0], pair, ends[0]), sides[1]]
 
     def _identity(self, memory: SSAValue, pair: Sequence[_Base | None], before: Operation) -> SSAValue:
         """The same memory out of a call that returns what it is given: a token that is always there is consumed."""
@@ -546,11 +543,6 @@ def _root(pair: Sequence[_Base | None]) -> Root:
 
 def _address(base: _Base | None) -> object:
     return _HERE if base is None else base.address
-
-
-def _is_merged(memory: SSAValue) -> bool:
-    """Whether it comes out of an `if` that we made give memory."""
-    return isinstance(memory.owner, Operation) and memory.owner.name == "scf.if"
 
 
 def _is_outside(value: SSAValue, op: Operation) -> bool:
