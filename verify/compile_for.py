@@ -30,15 +30,25 @@ RECORDED_LAUNCHES = 2
 
 
 @dataclass(frozen=True)
+class Launched:
+    """A kernel that the operator launches, and the (element type, protocol form) of each case in which it does."""
+
+    kernel: GateKernel
+    cases: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Compiled:
     """What became of an operator's kernels.
 
     Attributes:
         report: of the gate; None if there was nothing to compile.
+        launched: the kernels, in the order of the report.
         notes: why launches may be missing; empty if the recording runs came to their ends and launched something.
     """
 
     report: GateReport | None
+    launched: tuple[Launched, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -55,18 +65,25 @@ def compile_operator(
     Raises:
         TdistError: as a run of the operator does, and as `gate` does.
     """
-    kernels: list[GateKernel] = []
+    cases_of: dict[LaunchedKernel, list[tuple[str, str]]] = {}
     notes: list[str] = []
     for case in cases:
         for mode in _forms(operator, options):
-            launched, stopped = _record(runner, operator, options, replace(case, sync=mode.protocol), mode)
-            label = f"{case.dtype} {mode.protocol}"
-            kernels += [GateKernel(kernel.ir, dict(kernel.options), label) for kernel in launched]
-            notes += _missing(label, launched, stopped)
-    if not kernels:
-        return Compiled(None, tuple(notes))
+            kernels, stopped = _record(runner, operator, options, replace(case, sync=mode.protocol), mode)
+            for kernel in kernels:
+                cases_of.setdefault(kernel, []).append((case.dtype, mode.protocol))
+            notes += _missing(f"{case.dtype} {mode.protocol}", kernels, stopped)
+    launched = tuple(_launched(kernel, mine) for kernel, mine in cases_of.items())
+    if not launched:
+        return Compiled(None, (), tuple(notes))
     settings = SETTINGS[options.barrier_all_sync]
-    return Compiled(gate(_merged(kernels), options.compile_for, settings, keep_ir=keep_ir), tuple(notes))
+    report = gate([each.kernel for each in launched], options.compile_for, settings, keep_ir=keep_ir)
+    return Compiled(report, launched, tuple(notes))
+
+
+def _launched(kernel: LaunchedKernel, cases: Sequence[tuple[str, str]]) -> Launched:
+    label = ", ".join(f"{dtype} {form}" for dtype, form in cases)
+    return Launched(GateKernel(kernel.ir, dict(kernel.options), label), tuple(cases))
 
 
 def _missing(label: str, launched: Sequence[LaunchedKernel], stopped: str) -> list[str]:
@@ -79,17 +96,6 @@ def _forms(operator: Operator, options: Options) -> list[Mode]:
     """One mode for each protocol form that the options ask for."""
     modes = modes_for(operator, options.sync, options.schedule)
     return list({mode.protocol: mode for mode in modes}.values())
-
-
-def _merged(kernels: Sequence[GateKernel]) -> list[GateKernel]:
-    """Kernels that are the same in several cases once, with all their labels."""
-    labels: dict[tuple[Any, ...], list[str]] = {}
-    first: dict[tuple[Any, ...], GateKernel] = {}
-    for kernel in kernels:
-        key = (kernel.ir, tuple(sorted(kernel.options.items(), key=lambda item: item[0])))
-        first.setdefault(key, kernel)
-        labels.setdefault(key, []).append(kernel.label)
-    return [replace(kernel, label=", ".join(labels[key])) for key, kernel in first.items()]
 
 
 def _record(

@@ -66,6 +66,7 @@ def render_conclusion(report: Report, console: Console) -> None:
 def _render_compiled(report: Report, console: Console) -> None:
     """What the vendor's compiler made of the kernels."""
     from tdist.platforms.ascend.gate_report import by_kernel, render_kernel, render_tools
+    from tdist.verify.side_by_side import render_side_by_side
 
     assert report.compiled is not None
     console.print(Text(f"compiled for {', '.join(report.options.compile_for)}", "bold"))
@@ -77,6 +78,7 @@ def _render_compiled(report: Report, console: Console) -> None:
     for kernel, results in by_kernel(report.compiled.report):
         render_kernel(kernel, results, console)
     render_tools(report.compiled.report, console)
+    render_side_by_side(report, console)
 
 
 def _all_limits(report: Report) -> list[str]:
@@ -247,9 +249,14 @@ def _compiled_json(report: Report) -> dict[str, Any] | None:
     if report.compiled is None:
         return None
     from tdist.platforms.ascend.gate_report import gate_json
+    from tdist.verify.side_by_side import side_by_side_json
 
     compiled = report.compiled.report
-    return {"notes": list(report.compiled.notes), "gate": gate_json(compiled) if compiled else None}
+    return {
+        "notes": list(report.compiled.notes),
+        "gate": gate_json(compiled) if compiled else None,
+        "side_by_side": side_by_side_json(report),
+    }
 
 
 def _step_seconds(report: Report) -> Iterator[tuple[str, float]]:

@@ -82,6 +82,7 @@ class GateResult:
         unchecked: checks of the compiled code that did not run, and why.
         seconds: by stage, of what was run; `cached` says that the vendor's compiler was not run again.
         broken: a defect of ours that left a check without a verdict.
+        prepared: what the first stage made, for those who ask further; None where it refused.
     """
 
     kernel: GateKernel
@@ -98,6 +99,7 @@ class GateResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     cached: bool = False
     broken: str = ""
+    prepared: Any = field(default=None, repr=False, compare=False)
 
     @property
     def failing(self) -> list[Finding]:
@@ -323,7 +325,7 @@ def _front_half(kernel: GateKernel, setting: bool, stages: Stages, steps: Steps)
 
 def _back_half(blank: GateResult, prepared: Any, linalg: Any, stages: Stages, steps: Steps) -> GateResult:
     options = stages.options(blank.kernel.options, blank.barrier_all)
-    result = replace(blank, form=linalg.form, notes=tuple(linalg.notes))
+    result = replace(blank, form=linalg.form, notes=tuple(linalg.notes), prepared=prepared)
     try:
         compiled = stages.compile_linalg(linalg, blank.target, options, steps)
     except KernelError as error:
