@@ -33,6 +33,26 @@ def accesses(final_text: str, names: Sequence[str]) -> set[str]:
     return found
 
 
+def stores_by_line(final_text: str, names: Sequence[str]) -> dict[int, set[str]]:
+    """The memory that the stores of each line of the kernel reach, as if no token had been consumed."""
+    found: dict[int, set[str]] = {}
+    for op in read_generic(final_text).walk():
+        loc = loc_of(op)
+        if _kind(op) == "store" and loc is not None:
+            reached = {
+                _without_tokens(each) for value in op.operands if is_global(value) for each in origins(value, names)
+            }
+            found.setdefault(loc.line, set()).update(reached)
+    return found
+
+
+def _without_tokens(origin: str) -> str:
+    """`token(ptr(buf))` → `ptr(buf)`: calls nest, so brackets at the end go with the words in front."""
+    tokens = origin.count("token(")
+    bare = origin.replace("token(", "")
+    return bare[: len(bare) - tokens]
+
+
 def library_calls(final_text: str) -> dict[str, list[tuple[str, SourceLoc | None]]]:
     """Calls of the device library with their lines, in order, by core: `cube` and `vector` of a mix kernel, else ``."""
     found: dict[str, list[tuple[str, SourceLoc | None]]] = {}
@@ -61,25 +81,26 @@ def is_global(value: SSAValue) -> bool:
 
 def origin(value: SSAValue, names: Sequence[str]) -> str:
     """Where a memref comes from, in words."""
-    return " | ".join(sorted(_origins(value, names)))
+    return " | ".join(sorted(origins(value, names)))
 
 
-def _origins(value: SSAValue, names: Sequence[str]) -> set[str]:
+def origins(value: SSAValue, names: Sequence[str]) -> set[str]:
+    """Everything that a memref may come from."""
     owner = value.owner
     if isinstance(value, BlockArgument):
         return {_argument(value, names)}
     assert isinstance(owner, Operation)
     name = owner.op_name.data if isinstance(owner, UnregisteredOp) else owner.name
     if name in _PIECES:
-        return _origins(owner.operands[0], names)
+        return origins(owner.operands[0], names)
     if name == "func.call":
         what = {"aclshmem_ptr": "ptr", "aclshmem_consume": "token"}
         made = next(word for prefix, word in what.items() if (_callee(owner) or "").startswith(prefix))
-        return {f"{made}({source})" for source in _origins(owner.operands[0], names)}
+        return {f"{made}({source})" for source in origins(owner.operands[0], names)}
     if name == "scf.if":
         index = owner.results.index(value)  # pyright: ignore[reportArgumentType]
         ends = [region.block.last_op for region in owner.regions]
-        return set().union(*(_origins(end.operands[index], names) for end in ends))  # pyright: ignore
+        return set().union(*(origins(end.operands[index], names) for end in ends))  # pyright: ignore
     return {"address" if name == "hivm.hir.pointer_cast" else f"? {name}"}
 
 
