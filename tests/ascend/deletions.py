@@ -1,7 +1,7 @@
 """Deletes synchronisation from final modules, one piece at a time, and asks the check what is missing.
 
-A piece is a `pipe_barrier`; a set and a wait of a flag that meet on some way through the function; or all sets and waits
-of a flag that are connected so. Inside a matrix call, a set or wait is an operand, deleted by −1. After a deletion
+A piece is a `pipe_barrier`; a set and a wait of a flag that meet on some way through the function; or all sets and
+waits of a flag that are connected so. Inside a matrix call, a set or wait is an operand, deleted by −1. After a deletion
 either something is reported that was not before, or it was redundant: everything that conflicts is still ordered.
 """
 
@@ -66,9 +66,7 @@ class _Up:
         return tuple(key for key, _ in self.flags)
 
     def join(self, other: _Up) -> _Up:
-        joined = tuple(
-            (key, mine | theirs) for (key, mine), (_, theirs) in zip(self.flags, other.flags, strict=True)
-        )
+        joined = tuple((key, mine | theirs) for (key, mine), (_, theirs) in zip(self.flags, other.flags, strict=True))
         return self if joined == self.flags else _Up(joined)
 
 

@@ -114,8 +114,8 @@ DRAINING_BARRIERS = frozenset({"cube", "vector"})  # suffixes: only mix kernels 
 class MatrixCall:
     """Operands of `mma_tile(a, b, init, m, k, n, c, events ×4, k index, back events ×2, unit flag)`.
 
-    Inside: for `a`, then for `b`, wait MTE2 → MTE1, load into L0, set MTE1 → MTE2; then multiply. An event of −1 is left
-    out.
+    Inside: for `a`, then for `b`, wait MTE2 → MTE1, load into L0, set MTE1 → MTE2; then multiply. An event of −1 is
+    left out.
     """
 
     a: int = 0

@@ -78,6 +78,7 @@ class Order:
         self.passed: set[Event] = set()  # waits for another core that were met and ended
         self._blocked: dict[Event, int] = {}
         self._acquires: list[Event] = []
+        self._met: dict[tuple[Event, Decided], int] = {}
         self._flags: dict[FlagKey, int] = {}
         self._unknown_flags = False
 
@@ -138,8 +139,8 @@ class Order:
         return facts.start(number, self._blind(core, instance))
 
     def _instance(self, core: int, event: Access, decided: Decided) -> int:
-        key = (event, decided)
-        found = self.instances.find(key)
+        """The number of an access; decisions that lead to the same bytes make no difference."""
+        found = self._met.get((event, decided))
         if found is not None:
             return found
         memory, environment = self.flows[core].memory, as_environment(decided)
@@ -148,8 +149,8 @@ class Order:
             for touch in event.touches
             for region in memory.regions(touch.value, environment, remote=touch.remote)
         )
-        instance = Instance(core, event, regions)
-        return self.instances.number(key, instance)
+        number = self._met[event, decided] = self.instances.number(Instance(core, event, regions))
+        return number
 
     def _blind(self, core: int, instance: Instance) -> tuple[int, ...]:
         """Whom a scalar access is never in flight for: the scalar unit itself, and a load for the whole core."""
@@ -195,7 +196,7 @@ class Order:
             first = self.instances.all[number]
             self._note(Unordered(Fault.NOT_UNDERSTOOD, event, core, first.event, first.core, detail=event.name))
         everywhere = tuple((Region(space, None, False, (), 0, None), True) for space in (GM, "ub", "cbuf", "cc"))
-        return facts.start(self.instances.number((event, ()), Instance(core, event, everywhere)), ())
+        return facts.start(self.instances.number(Instance(core, event, everywhere)), ())
 
     # ---- order -------------------------------------------------------------------------------------------------------
 

@@ -92,13 +92,14 @@ class Instances:
         self._numbers: dict[Hashable, int] = {}
         self._conflicts: list[int] = []
 
-    def number(self, key: Hashable, make: Instance) -> int:
-        """The number of an access; `make` is used if `key` is new."""
+    def number(self, instance: Instance) -> int:
+        """The number of an access: the same for the same event and bytes."""
+        key = (instance.event, instance.regions)
         found = self._numbers.get(key)
         if found is not None:
             return found
         number = self._numbers[key] = len(self.all)
-        self._add(number, make)
+        self._add(number, instance)
         return number
 
     def _add(self, number: int, instance: Instance) -> None:
@@ -116,10 +117,6 @@ class Instances:
                 if other != number:
                     self._conflicts[other] |= bit
         self._conflicts.append(against)
-
-    def find(self, key: Hashable) -> int | None:
-        """The number of an access that has been met."""
-        return self._numbers.get(key)
 
     def conflicts(self, number: int) -> int:
         """The accesses that must not overlap with it in time, itself (another turn) among them."""
