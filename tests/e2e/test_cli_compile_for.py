@@ -19,6 +19,7 @@ from tdist.verify.loader import load_operator
 from tdist.verify.options import Options
 from tdist.verify.report import render_report
 from tdist.verify.run import Report, verify
+from tdist.verify.side_by_side import tables
 from tdist.verify.worlds import open_runner
 
 OPERATORS = """
@@ -27,6 +28,7 @@ import triton
 import triton.language as tl
 import triton_dist.language as dl
 import shmem as ash
+from triton_dist.language.extra import libshmem_device
 from tdist.verify import ensure_shmem, operator
 
 
@@ -40,6 +42,18 @@ def fill(x_ptr, n, VALUE: tl.constexpr, BLOCK: tl.constexpr):
 def wait_for_nobody(sig_ptr, x_ptr):
     token = dl.wait(sig_ptr, 1, "npu", "acquire", waitValue=1)
     tl.store(dl.consume_token(x_ptr, token), 1.0)
+
+
+@triton.jit
+def push(x_ptr, out_ptr, box_ptr, sig_ptr, n, FENCE: tl.constexpr, BLOCK: tl.constexpr):
+    peer = 1 - dl.rank()
+    offs = tl.arange(0, BLOCK)
+    tl.store(dl.symm_at(box_ptr, peer) + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)  # <store>
+    if FENCE:
+        libshmem_device.fence()
+    dl.notify(sig_ptr, peer, signal=1, sig_op="set")  # <signal>
+    token = dl.wait(sig_ptr, 1, "npu", "acquire", waitValue=1)
+    tl.store(out_ptr + offs, tl.load(dl.consume_token(box_ptr, token) + offs, mask=offs < n), mask=offs < n)
 
 
 def nothing(case, rank, launch):
@@ -84,6 +98,28 @@ def misspelt(rt, case):
     out = torch.zeros(case["m"], dtype=case.torch_dtype)
     fill[(1,)](out, case["m"], VALUE=1, BLOCK=16, multibufer=False)
     return out
+
+
+def exchange(rt, case, fence):
+    ensure_shmem(rt)
+    box = ash.aclshmem_create_tensor((case["m"],), dtype=case.torch_dtype)
+    signal = ash.aclshmem_create_tensor((32,), dtype=torch.int64)
+    signal.zero_()
+    rt.synchronize()
+    rt.host_barrier()
+    x, out = torch.ones(case["m"], dtype=case.torch_dtype), torch.zeros(case["m"], dtype=case.torch_dtype)
+    push[(1,)](x, out, box, signal[16:], case["m"], FENCE=fence, BLOCK=16)
+    return out
+
+
+@declare()
+def undrained(rt, case):
+    return exchange(rt, case, False)
+
+
+@declare()
+def drained(rt, case):
+    return exchange(rt, case, True)
 
 
 @declare()
@@ -175,6 +211,10 @@ def test_one_report_from_both_sides(run, tmp_path):
         for setting in (False, True)
     }
     assert all(r["verdict"] != "refused" and not r["unchecked"] for r in results)
+    sides = value["compiled"]["side_by_side"]
+    assert [side["label"] for side in sides] == ["fp16 fine", "fp16 barrier"]
+    assert {row["topic"] for row in sides[0]["rows"]} >= {"drained", "made once", "kept"}
+    assert all(set(row["code"]) == {"fine", "barrier-all"} for side in sides for row in side["rows"])
     verdicts = {r["verdict"] for r in results}
     assert ended.code == (0 if verdicts == {"clean"} else 1)
     assert "compiled for Ascend910B3, Ascend910B2" in ended.out
@@ -191,7 +231,8 @@ def test_one_report_from_both_sides(run, tmp_path):
 def verified(path: Path, name: str, **options: Any) -> tuple[Report, str]:
     """The report of an operator in a world of threads, and as it is printed."""
     operator = load_operator(f"{path}::{name}")
-    chosen = Options(f"{path}::{name}", nranks=2, compile_for=("Ascend910B3",), barrier_all_sync="false", **options)
+    given = {"nranks": 2, "compile_for": ("Ascend910B3",), "barrier_all_sync": "false", **options}
+    chosen = Options(f"{path}::{name}", **given)
     report = verify(operator, chosen, in_process=True)
     out = io.StringIO()
     render_report(report, Console(file=out, width=160, color_system=None))
@@ -216,6 +257,36 @@ def test_an_operator_without_kernels_is_not_clean(operators):
 def test_a_launch_option_that_the_vendor_does_not_have_is_refused(operators):
     with pytest.raises(UsageError, match=r"kernel fill \[fp32 fine\]: 'multibufer' is not a launch option"):
         verified(operators, "misspelt")
+
+
+def answers(report: Report, topic: str, line: int) -> dict[str, str]:
+    """What both judges say to one question."""
+    ((_, rows),) = tables(report)
+    (row,) = [row for row in rows if row.question.topic == topic and row.question.at.endswith(f":{line}")]
+    return {"seed": row.seed, "ascend": row.ascend, **row.code}
+
+
+def line_of(name: str) -> int:
+    return next(number for number, text in enumerate(OPERATORS.splitlines(), 1) if f"# <{name}>" in text)
+
+
+def test_both_judges_find_the_undrained_signal_and_only_barrier_all_is_clean(operators):
+    """The signal can overtake its data on Ascend; a barrier before each operation keeps it behind."""
+    report, text = verified(operators, "undrained", barrier_all_sync="both")
+    said = answers(report, "drained", line_of("signal"))
+    assert said["seed"] == "clean" and said["barrier-all"] == "clean"
+    assert said["ascend"] == "undrained-release" and "undrained-release" in said["fine"]
+    assert report.simulated and report.exit_code == 1, "the language has it in order, the compiled code has not"
+    assert "push [fp32 fine] is clean with barrier-all true only" in text
+    for name in ("store", "signal"):
+        assert f"{operators}:{line_of(name)}" in text
+    assert "simulated ranks (seed, ascend) beside the compiled code" in text
+
+
+def test_with_a_fence_both_judges_are_silent(operators):
+    report, _ = verified(operators, "drained", barrier_all_sync="both")
+    assert set(answers(report, "drained", line_of("signal")).values()) == {"clean"}
+    assert report.passed
 
 
 def test_launches_around_a_deadlock_are_compiled_and_it_is_said(run):
