@@ -326,3 +326,63 @@ def test_gathers_link_when_one_of_them_is_written(bench: Bench) -> None:
     assert bench.detector.stats().overlaps == 0
     bench.b.wr_lanes(bench.al, odd, 4, STORE)
     assert bench.kinds == ["race"] and bench.detector.stats().overlaps == 2
+
+
+def write_panel(bench: Bench, agents: list[Any]) -> None:
+    """Four tiles of 4 rows and 16 bytes, beside each other."""
+    for tile, agent in enumerate(agents):
+        agent.wr(bench.al, 16 * tile, 4, 64, 16, STORE)
+
+
+def read_panel(bench: Bench, reader: Any, token: Any) -> None:
+    reader.rd(bench.al, 0, 4, 64, 64, token, LOAD)
+
+
+def test_what_is_known_of_the_tiles_of_a_panel_ends_with_the_next_write(bench: Bench) -> None:
+    c = bench.agent(2)
+    write_panel(bench, [bench.a] * 4)
+    token = bench.message(bench.a, bench.b)
+    read_panel(bench, bench.b, token)
+    read_panel(bench, bench.b, token)
+    assert not bench.kinds
+    c.clocks.acquire(bench.b.clocks.release(drains=True))
+    c.wr(bench.al, 16, 4, 64, 16, STORE)
+    assert not bench.kinds
+    read_panel(bench, bench.b, token)
+    assert bench.kinds == ["race"]
+
+
+@pytest.mark.parametrize("lanes", [False, True])
+def test_what_is_known_of_a_panels_readers_ends_with_the_next_read(bench: Bench, lanes: bool) -> None:
+    write_panel(bench, [bench.a] * 4)
+    read_panel(bench, bench.b, bench.message(bench.a, bench.b))
+    bench.message(bench.b, bench.a)
+    write_panel(bench, [bench.a] * 3)
+    assert not bench.kinds
+    token = bench.message(bench.a, bench.b)
+    if lanes:
+        bench.b.rd_lanes(bench.al, np.arange(0, 64, 4), 4, token, LOAD)
+    else:
+        read_panel(bench, bench.b, token)
+    assert "race" not in bench.kinds
+    bench.a.wr(bench.al, 0, 4, 64, 16, STORE)
+    assert bench.kinds[-1] == "race"
+
+
+def test_tiles_of_several_writers_are_compared_one_by_one(bench: Bench) -> None:
+    c = bench.agent(2)
+    write_panel(bench, [bench.a, c, bench.a, c])
+    read_panel(bench, bench.b, bench.message(bench.a, bench.b))
+    assert bench.kinds == ["race"]
+
+
+def test_a_scatter_over_a_panel_is_a_write_like_any_other(bench: Bench) -> None:
+    write_panel(bench, [bench.a] * 4)
+    token = bench.message(bench.a, bench.b)
+    read_panel(bench, bench.b, token)
+    c = bench.agent(2)
+    c.clocks.acquire(bench.b.clocks.release(drains=True))
+    c.wr_lanes(bench.al, np.arange(0, 64, 4), 4, STORE)
+    assert not bench.kinds
+    read_panel(bench, bench.b, token)
+    assert bench.kinds == ["race"]

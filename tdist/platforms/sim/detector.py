@@ -28,6 +28,7 @@ from tdist.platforms.sim.clocks import AgentClocks, Clock, floor_of
 from tdist.platforms.sim.race_report import Access, Conflict, ReaderFacts, Who
 from tdist.platforms.sim.records import (
     FEW_PLAIN,
+    NOBODY,
     UNLINKED,
     AllocationLike,
     GatherRecord,
@@ -36,6 +37,8 @@ from tdist.platforms.sim.records import (
     WordRecord,
     count_overlaps,
     hidden,
+    note_read,
+    note_write,
     noted,
     same_words,
     size_bytes_of,
@@ -156,13 +159,21 @@ class Detector:
                     suspect = r.wc > m[e] or r.wc > f[e + 1]
                 else:
                     suspect = (cached and r.prev is not None) or (r.wc > ac.last_drain and hidden(r.ws, site))
-                for o in r.ov:
-                    e = o.we
-                    if e != entry:
-                        if o.wc > m[e] or o.wc > f[e + 1]:
+                if r.ov:
+                    over: Any = r.ov
+                    over.reads_known = None
+                    e = over.find_writer() if over.writer is None else over.writer
+                    if e >= 0 and e != entry:
+                        if over.latest > m[e] or over.latest > f[e + 1]:
                             suspect = True
-                    elif (cached and o.prev is not None) or (o.wc > ac.last_drain and hidden(o.ws, site)):
-                        suspect = True
+                    elif e != NOBODY:
+                        for o in over:
+                            e = o.we
+                            if e != entry:
+                                if o.wc > m[e] or o.wc > f[e + 1]:
+                                    suspect = True
+                            elif (cached and o.prev is not None) or (o.wc > ac.last_drain and hidden(o.ws, site)):
+                                suspect = True
                 if suspect or r.ow:
                     check(r, False, ac, known, ac.F if cached else known, who, site)
             except IndexError:
@@ -252,8 +263,13 @@ class Detector:
                     e = o.we
                     if e != entry and (o.wc > m[e] or o.wc > m[e + 1]):
                         suspect = True
-                    if o.rd is not None and unordered(o.rd, entry, m):
-                        suspect = True
+                    over: Any = o.ov
+                    over.writer = None
+                    if o.rd is not None and over.reads_known is not known:
+                        if unordered(o.rd, entry, m):
+                            suspect = True
+                        else:
+                            over.reads_known = known
                 if suspect or r.ow:
                     check(r, True, ac, known, known, who, site)
             except IndexError:
@@ -320,6 +336,7 @@ class Detector:
                 known = clk
             self._check(r, False, ac, known, ac.F, who, site)
             r.rd = noted(r.rd, (ac.entry, ac.counter, site, who))
+            note_read(r)
 
         return rd_lanes
 
@@ -333,6 +350,7 @@ class Detector:
             if r.wc and r.we != ac.entry:
                 r.prev = r.last_write()
             r.we, r.wc, r.ws, r.ww = ac.entry, ac.counter, site, who
+            note_write(r)
             ac.effect()
 
         return wr_lanes

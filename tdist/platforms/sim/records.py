@@ -232,7 +232,12 @@ def unordered(readers: Any, entry: int, m: memoryview) -> bool:
     if type(readers) is tuple:
         e = readers[0]
         return e != entry and (readers[1] > m[e] or readers[1] > m[e + 1])
-    return any(e != entry and (reader[1] > m[e] or reader[1] > m[e + 1]) for e, reader in readers.items())
+    for e, reader in readers.items():
+        if e != entry:
+            stamp = reader[1]
+            if stamp > m[e] or stamp > m[e + 1]:
+                return True
+    return False
 
 
 def settled(table: Any, floor: memoryview) -> bool:
@@ -263,12 +268,60 @@ def hidden(a: Any, b: Any) -> bool:
     return first != second or first == "?"
 
 
+class Overlaps(list["Record"]):
+    """The records that overlap one, and what was found out about them.
+
+    `writer`: the entry of the agent that made all their last writes, the latest of which is stamped `latest`; NOBODY,
+    SEVERAL, or None if it has to be found out again. `reads_known`: a clock that knows all reads of the one itself,
+    those of the clock's agent aside; None if there may be later ones.
+    """
+
+    __slots__ = ("latest", "reads_known", "writer")
+
+    def __init__(self, first: Record) -> None:
+        super().__init__((first,))
+        self.writer: int | None = None
+        self.latest = 0
+        self.reads_known: Any = None
+
+    def find_writer(self) -> int:
+        """Sets `writer` and `latest`."""
+        writer, latest = NOBODY, 0
+        for record in self:
+            if not record.wc:
+                continue
+            if writer != record.we and writer != NOBODY:
+                writer = SEVERAL
+                break
+            writer, latest = record.we, max(latest, record.wc)
+        self.writer, self.latest = writer, latest
+        return writer
+
+
+NOBODY: Final = -1
+SEVERAL: Final = -2
+
+
 def with_other(others: Sequence[Record], other: Record) -> list[Record]:
     """`others`, to be changed in place, and one more; there is one empty tuple for all that have none."""
-    if not isinstance(others, list):
-        return [other]
+    if not isinstance(others, Overlaps):
+        return Overlaps(other)
     others.append(other)
+    others.writer = others.reads_known = None
     return others
+
+
+def note_read(record: Record) -> None:
+    """A plain record got a reader: who writes over it has to look again."""
+    if type(record.ov) is Overlaps:
+        record.ov.reads_known = None
+
+
+def note_write(record: Record) -> None:
+    """A plain record was written."""
+    for other in record.ov:
+        if type(other.ov) is Overlaps:
+            other.ov.writer = None
 
 
 def linked(record: Record) -> Iterator[Sequence[Record]]:
