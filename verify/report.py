@@ -209,10 +209,20 @@ def _all_findings(report: Report) -> FindingLog:
 
 def _render_remarks(report: Report, console: Console) -> None:
     """Below the verdict: what did not decide it, in a line each. A wait that the compiler deleted is easily missed."""
+    _render_who_decided(report, console)
     weights = finding_weights(_all_findings(report), report.options.profile)
     for finding in (*weights["hazards"], *weights["notes"]):
         places = ", ".join(dict.fromkeys(party.at for party in finding.parties))
         _line(console, 2, f"{finding.severity.value}, did not decide: {finding.title}; {places}", "yellow")
+
+
+def _render_who_decided(report: Report, console: Console) -> None:
+    """Where the two judges differ, which of them it was."""
+    if report.compiled is None or report.simulated == (report.compiled.exit_code == 0):
+        return
+    ranks = "verified" if report.simulated else "not verified"
+    code = "not clean" if report.simulated else "clean"
+    _line(console, 2, f"on simulated ranks: {ranks}; the compiled code: {code}", "yellow")
 
 
 def report_json(report: Report) -> dict[str, Any]:

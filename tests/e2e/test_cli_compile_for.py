@@ -278,6 +278,7 @@ def test_both_judges_find_the_undrained_signal_and_only_barrier_all_is_clean(ope
     assert said["ascend"] == "undrained-release" and "undrained-release" in said["fine"]
     assert report.simulated and report.exit_code == 1, "the language has it in order, the compiled code has not"
     assert "push [fp32 fine] is clean with barrier-all true only" in text
+    assert "on simulated ranks: verified; the compiled code: not clean" in text
     for name in ("store", "signal"):
         assert f"{operators}:{line_of(name)}" in text
     assert "simulated ranks (seed, ascend) beside the compiled code" in text
