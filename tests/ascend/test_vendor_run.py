@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -27,6 +28,15 @@ def sh(tmp_path):
         return run_tool(["/bin/sh", "-c", script], cwd=tmp_path, **options)
 
     return run
+
+
+@pytest.fixture
+def cores_allowed():
+    """This process may dump core; most start out so that it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
 def _alive(pid: int) -> bool:
@@ -64,7 +74,7 @@ def test_input_is_given_or_empty(sh):
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGTERM])
-def test_a_crash_is_a_result_without_a_core(sh, tmp_path, number):
+def test_a_crash_is_a_result_without_a_core(sh, tmp_path, number, cores_allowed):
     run = sh(f"ulimit -c; kill -{number.value} $$")
     assert (run.signal, run.returncode, run.crashed) == (number, 128 + number, True)
     assert run.ending == f"{number.name} (exit {128 + number})"
@@ -198,8 +208,14 @@ with Steps() as steps:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_stays_when_we_are_ended_during_a_step(tmp_path, number):
+    own = tmp_path / "tmp"  # where no other process sweeps
+    own.mkdir()
     user = subprocess.Popen(
-        [sys.executable, "-c", _USER, str(tmp_path)], cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", _USER, str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(own)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         files = [tmp_path / name for name in ("left", "tool", "directory")]
