@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tdist.errors import UsageError
+from tdist.errors import KernelError, UsageError
+from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.ascend import toolchain
 from tdist.platforms.ascend.gate import DEFAULT_TARGET, SETTINGS, check_keep_ir, check_targets
 from tdist.tools.output import Report, check_writable, write_json
@@ -152,11 +153,10 @@ class Request:
         )
 
     def kernel(self, spec: str) -> GateKernel:
-        """The kernel that `FILE::KERNEL` names, compiled to TTIR with these types and values.
+        """The kernel that `FILE::KERNEL` names, compiled to TTIR with these types and values, or why it is refused.
 
         Raises:
             UsageError: no such kernel, or a parameter with neither a type nor a value.
-            KernelError: Triton or the distributed language refuses it.
         """
         from tdist.frontend.triton_ascend import compile_source
         from tdist.platforms.ascend.gate import GateKernel
@@ -167,7 +167,11 @@ class Request:
         constexprs = {**config, **self._of_kernel(name, self._constexprs)}
         types = self._of_kernel(name, self._types)
         signature = signature_of(function, types, constexprs)
-        return GateKernel(compile_source(function, signature, constexprs), dict(self._options))
+        options = {**self._options, **(getattr(function, "bishengir_option", None) or {})}
+        try:
+            return GateKernel(compile_source(function, signature, constexprs), options)
+        except KernelError as error:
+            return GateKernel(KernelIR(name, "", ()), options, refused=str(error))
 
     def _of_kernel(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """What is meant for the kernel `name`: plain names that it has as parameters, and qualified ones."""

@@ -194,10 +194,16 @@ def test_a_kernel_that_does_not_fit_is_refused_with_bytes_and_line(tdist, tmp_pa
     assert {result["refusal"]["stage"] for result in results} == {"bishengir-compile"}
 
 
-def test_a_kernel_that_our_language_refuses_exits_1_with_its_line(tdist, tmp_path):
-    run = tdist("compile kernels.py::refused_by_us --sig x_ptr=*i32")
-    assert run.code == 1
-    assert f"{tmp_path / 'kernels.py'}:" in run.err and "sideways" in run.err
+def test_a_kernel_that_our_language_refuses_has_its_line_and_does_not_stop_others(tdist, tmp_path):
+    line = f"compile kernels.py::refused_by_us kernels.py::double {DOUBLE} --sig refused_by_us.x_ptr=*i32 --json r.json"
+    run = tdist(line)
+    assert run.code == 1 and not run.err
+    assert f"{tmp_path / 'kernels.py'}:" in run.out and "sideways" in run.out and "refused by front end" in run.out
+    results = json.loads((tmp_path / "r.json").read_text())["results"]
+    assert [(r["kernel"], r["verdict"]) for r in results] == [
+        *[("refused_by_us", "refused")] * 2,
+        *[("double", "clean")] * 2,
+    ]
 
 
 def test_a_second_run_comes_from_the_cache(tdist, tmp_path):

@@ -34,11 +34,13 @@ class GateKernel:
     Attributes:
         options: launch options that came with it, by name; those that the vendor does not know change nothing.
         label: what tells it from another of the same name, such as an element type and a protocol form.
+        refused: why the front end refused it, where it did; there is no IR then.
     """
 
     ir: KernelIR
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    refused: str = ""
 
     @property
     def at(self) -> str:
@@ -312,6 +314,8 @@ class _Cures:
 
 def _front_half(kernel: GateKernel, setting: bool, stages: Stages, steps: Steps) -> tuple[Any, Any] | Refusal:
     """What no target and no setting changes: TTIR with the library's calls, then Linalg."""
+    if kernel.refused:
+        return Refusal("front end", kernel.refused)
     steps.keep("ttir", kernel.ir.ttir)
     stage = "lowering"
     try:
