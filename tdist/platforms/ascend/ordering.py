@@ -234,7 +234,7 @@ class _Writer:
             "compiled.not-understood",
             [Party(0, role=f"kernel {self.final.functions[0].name}")],
             expected="every way through the functions walked",
-            got=f"given up after {self.report.positions} positions",
+            got=f"given up after {self.report.steps} steps",
             severity=Severity.HAZARD,
             op="the flow of the kernel's functions",
             beside=0,

@@ -167,7 +167,8 @@ class Flow:
         counter = self.values.key(op.body.block.args[0])
         turns = self.values.turns(op)
         behind = ForgetNode(after, keys=frozenset({counter}))
-        signature = self.values.loop_signature(op)
+        assert op.parent is not None
+        signature = self.values.placed(self.values.loop_signature(op), op.parent)
         head = LoopNode(behind, counter=counter, limit=op.ub, turns=turns, signature=signature)
         self.loops.append(head)
         end = ForgetNode(head, keys=self._keys(op.body.block))
@@ -293,6 +294,9 @@ class Semantics(Protocol[F]):
 
 Queue = tuple[Decision, ...]
 
+MOST_AHEAD = 8
+"""Decisions that a core remembers for the other; what it decides beyond is not held against that one."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Key:
@@ -304,7 +308,7 @@ class _Key:
 
 
 class TooLarge(Exception):
-    """The walk met more positions than it may."""
+    """A walk took more steps than it may."""
 
 
 class Walk(Generic[F]):
@@ -323,6 +327,7 @@ class Walk(Generic[F]):
         self._waiting: set[_Key] = set()
         self._ready: list[tuple[_Key, F]] = []
         self._pushed = 0
+        self.steps = 0
         for flow in flows:
             self._survey(flow.entry)
 
@@ -345,7 +350,7 @@ class Walk(Generic[F]):
         self._meetings.update(node for node, count in ways.items() if count > 1)
 
     def run(self, facts: F) -> int:
-        """From the entries on; the number of positions met.
+        """From the entries on; the number of steps taken.
 
         Raises:
             TooLarge: There are more than the limit.
@@ -358,9 +363,10 @@ class Walk(Generic[F]):
             self._ready.append((key, self.met[key]))
             while self._ready:
                 self._advance(*self._ready.pop())
-            if len(self.met) > self.limit:
+                self.steps += 1
+            if self.steps > self.limit:
                 raise TooLarge
-        return len(self.met)
+        return self.steps
 
     def _reach(self, positions: tuple[tuple[int, Decided], ...], ahead: tuple[Queue, ...], facts: F) -> None:
         key = _Key(positions, ahead, facts.shape)
@@ -434,7 +440,7 @@ def _follow(ahead: tuple[Queue, ...], core: int, decision: Decision) -> tuple[Qu
     expected = next((index for index, known in enumerate(ahead[other]) if known[0] == decision[0]), None)
     queues = list(ahead)
     if expected is None:
-        queues[core] = (*ahead[core], decision)
+        queues[core] = (*ahead[core], decision)[:MOST_AHEAD]
     elif ahead[other][expected] != decision:
         return None
     else:

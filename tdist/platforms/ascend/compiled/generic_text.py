@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute, Block, BuiltinAttribute, Data, Dialect, Operation, Region, SSAValue
+from xdsl.dialects.builtin import LocationAttr, ModuleOp, UnitAttr, UnregisteredOp
+from xdsl.ir import Attribute, Block, BlockArgument, BuiltinAttribute, Data, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
@@ -36,7 +36,9 @@ _OPERATION = re.compile(r'(?:(%[^=]*) = )?"([\w.$-]+)"\(([^)]*)\)(.*)', re.DOTAL
 _BLOCK = re.compile(r"\^(\w+)(?:\((.*)\))?:(?:\s*//.*)?", re.DOTALL)
 _OPERAND = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _BITS = re.compile(r"dense<[^<>\"]*\b0x[^<>\"]*> : (?:tensor|vector)<[^<>]*>|\b0x[0-9A-Fa-f]+ : b?f\d+\b")
+_BARE = re.compile(r"[A-Za-z_][\w$.]*")
 _SIGNATURE = " : ("
+_OP_NAME = "op_name__"
 
 
 @irdl_attr_definition
@@ -344,7 +346,109 @@ def read_generic(text: str) -> ModuleOp:
 
 
 def print_generic(module: ModuleOp, *, locations: bool = True) -> str:
-    """`module` in the generic form that the vendor's tools read, with locations unless they are not wanted."""
-    stream = io.StringIO()
-    Printer(stream=stream, print_generic_format=True, print_debuginfo=locations).print_op(module)
-    return stream.getvalue() + "\n"
+    """`module` in the generic form that the vendor's tools read, with locations unless they are not wanted.
+
+    Values are numbered. Types and attributes are printed by xDSL, each once.
+    """
+    writer = _Writer(locations)
+    writer.operation(module, "")
+    return "\n".join(writer.lines) + "\n"
+
+
+class _Writer:
+    def __init__(self, locations: bool) -> None:
+        self.lines: list[str] = []
+        self._locations = locations
+        self._values: dict[SSAValue, str] = {}
+        self._blocks: dict[Block, str] = {}
+        self._count = 0
+        # by identity: a module shares its types, and comparing them costs more than printing them
+        self._texts: dict[int, tuple[object, str]] = {}
+
+    def operation(self, op: Operation, indent: str) -> None:
+        name = op.op_name.data if isinstance(op, UnregisteredOp) else op.name
+        successors = f"[{', '.join(self._block(block) for block in op.successors)}]" if op.successors else ""
+        operands = ", ".join([self._values[value] for value in op.operands])
+        head = f'{indent}{self._define(op)}"{name}"({operands}){successors}{self._properties(op)}'
+        tail = f"{self._attributes(op)} : {self._signature(op)}{self._location(op.location)}"
+        if not op.regions:
+            self.lines.append(head + tail)
+            return
+        self.lines.append(f"{head} ({{")
+        for index, region in enumerate(op.regions):
+            if index:
+                self.lines.append(f"{indent}}}, {{")
+            self._region(region, indent)
+        self.lines.append(f"{indent}}}){tail}")
+
+    def _region(self, region: Region, indent: str) -> None:
+        if len(region.blocks) > 1:  # a block may use what a later one defines, if it comes after it at run time
+            for block in region.blocks:
+                for op in block.ops:
+                    self._define(op)
+        for index, block in enumerate(region.blocks):
+            arguments = [self._argument(value) for value in block.args]
+            if index or arguments or block.is_empty:
+                inside = f"({', '.join(arguments)})" if arguments else ""
+                self.lines.append(f"{indent}{self._block(block)}{inside}:")
+            for op in block.ops:
+                self.operation(op, indent + "  ")
+
+    def _argument(self, value: BlockArgument) -> str:
+        self._values[value] = f"%{self._next()}"
+        return f"{self._values[value]}: {self._text(value.type)}{self._location(value.location)}"
+
+    def _define(self, op: Operation) -> str:
+        results = op.results
+        if not results:
+            return ""
+        known = self._values.get(results[0])
+        name = f"%{self._next()}" if known is None else known.partition("#")[0]
+        if len(results) == 1:
+            self._values[results[0]] = name
+            return f"{name} = "
+        for index, result in enumerate(results):
+            self._values[result] = f"{name}#{index}"
+        return f"{name}:{len(results)} = "
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _block(self, block: Block) -> str:
+        return self._blocks.setdefault(block, f"^bb{len(self._blocks)}")
+
+    def _properties(self, op: Operation) -> str:
+        return f" <{{{self._entries(op.properties)}}}>" if op.properties else ""
+
+    def _attributes(self, op: Operation) -> str:
+        attributes = op.attributes
+        if isinstance(op, UnregisteredOp):
+            attributes = {key: value for key, value in attributes.items() if key != _OP_NAME}
+        return f" {{{self._entries(attributes)}}}" if attributes else ""
+
+    def _entries(self, attributes: Mapping[str, Attribute]) -> str:
+        return ", ".join(
+            _key(key) if isinstance(value, UnitAttr) else f"{_key(key)} = {self._text(value)}"
+            for key, value in attributes.items()
+        )
+
+    def _signature(self, op: Operation) -> str:
+        operands = ", ".join([self._text(value.type) for value in op.operands])
+        results = ", ".join([self._text(value.type) for value in op.results])
+        return f"({operands}) -> {results if len(op.results) == 1 else f'({results})'}"
+
+    def _location(self, location: LocationAttr) -> str:
+        return f" {self._text(location)}" if self._locations else ""
+
+    def _text(self, attribute: Attribute) -> str:
+        known = self._texts.get(id(attribute))
+        if known is None:
+            stream = io.StringIO()
+            Printer(stream=stream, print_generic_format=True, print_debuginfo=True).print_attribute(attribute)
+            known = self._texts[id(attribute)] = (attribute, stream.getvalue())
+        return known[1]
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else f'"{name}"'

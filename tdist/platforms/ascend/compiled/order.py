@@ -126,6 +126,13 @@ class Order:
             if event not in self.passed and not self._unknown_flags:
                 self._note(Unordered(Fault.STUCK, event, core))
 
+    def compare_cores(self) -> None:
+        """After walks over functions that never wait for each other: nothing orders any two of their accesses."""
+        for number, second in enumerate(self.instances.all):
+            for other in bits(self.instances.conflicts(number) & ((1 << number) - 1)):
+                if self.instances.all[other].core != second.core:
+                    self._pair(self.instances.all[other], second)
+
     # ---- accesses ----------------------------------------------------------------------------------------------------
 
     def _access(self, core: int, event: Access, decided: Decided, facts: Pending) -> Pending:
@@ -292,7 +299,7 @@ class OrderReport:
     """The faults of a final module, and how much was walked over. `complete`: everything was."""
 
     faults: tuple[Unordered, ...]
-    positions: int
+    steps: int
     complete: bool
     cores: tuple[str, ...]
 
@@ -301,18 +308,46 @@ class OrderReport:
         return [fault for fault in self.faults if op in (fault.second.op, fault.first and fault.first.op)]
 
 
+class _Alone:
+    """The events of one core only, for functions that never wait for each other."""
+
+    def __init__(self, order: Order, core: int) -> None:
+        self.order, self.core = order, core
+
+    def apply(self, core: int, event: Event, decided: Decided, facts: Pending) -> Pending | None:
+        return self.order.apply(self.core, event, decided, facts)
+
+    def end(self, facts: Pending) -> None:
+        self.order.end(facts)
+
+    def stuck(self, core: int, event: Event, facts: Pending) -> None:
+        self.order.stuck(self.core, event, facts)
+
+
+def _walks(order: Order) -> list[Walk[Pending]]:
+    """One walk over functions that wait for each other; else one for each, which is the same and far less."""
+    flows = order.flows
+    events = [event for flow in flows for event in function_events(flow.function)]
+    if any(isinstance(event, (BlockSet, BlockWait)) for event in events):
+        return [Walk(flows, order)]
+    return [Walk([flow], _Alone(order, core)) for core, flow in enumerate(flows)]
+
+
 def check_order(final: FinalModule) -> OrderReport:
     """Walk over the functions of a final module, side by side."""
-    flows = [Flow(function) for function in final.functions]
-    order = Order(flows)
-    walk = Walk(flows, order)
-    try:
-        positions, complete = walk.run(Pending.nothing(len(flows))), True
-    except TooLarge:
-        positions, complete = walk.limit, False
+    order = Order([Flow(function) for function in final.functions])
+    walks = _walks(order)
+    steps, complete = 0, True
+    for walk in walks:
+        try:
+            steps += walk.run(Pending.nothing(len(order.flows)))
+        except TooLarge:
+            steps, complete = steps + walk.steps, False
+    if len(walks) > 1:
+        order.compare_cores()
     order.finish()
     cores = tuple(function.core for function in final.functions)
-    return OrderReport(tuple(order.found.values()), positions, complete, cores)
+    return OrderReport(tuple(order.found.values()), steps, complete, cores)
 
 
 __all__ = ["Fault", "Order", "OrderReport", "Unordered", "check_order"]

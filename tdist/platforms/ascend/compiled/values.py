@@ -131,8 +131,9 @@ class Values:
         found: dict[Block, dict[Key, Choice]] = {}
         for value, values in (*self._bounds(), *self._parities(), *self._conditions()):
             key = self.key(value)
-            choice = Choice(value, key, values, self.signature(value))
-            found.setdefault(self.scope(value), {}).setdefault(key, choice)
+            scope, signature = self.scope(value), self.signature(value)
+            choice = Choice(value, key, values, self.placed(signature, scope))
+            found.setdefault(scope, {}).setdefault(key, choice)
         return {scope: tuple(choices.values())[:MAX_CHOICES] for scope, choices in found.items()}
 
     def _bounds(self) -> list[tuple[SSAValue, range]]:
@@ -220,7 +221,9 @@ class Values:
         return min(known) if name_of(op) == "affine.min" else max(known)
 
     def _arithmetic(self, op: Operation, environment: Environment) -> Number:
-        a, b = (self.number(operand, environment) for operand in op.operands[:2])
+        if len(op.operands) != 2:
+            return None
+        a, b = (self.number(operand, environment) for operand in op.operands)
         if a is None or b is None:
             return None
         match op:
@@ -314,6 +317,16 @@ class Values:
         if not isinstance(loop, scf.ForOp) or value.index:
             return None
         return self.loop_signature(loop, depth - 1)
+
+    def placed(self, signature: Hashable | None, block: Block) -> Hashable | None:
+        """A signature together with those of the loops around a block; None if one of them has none."""
+        path = [signature]
+        op = block.parent_op()
+        while op is not None and op is not self.function.op:
+            if isinstance(op, (scf.ForOp, scf.WhileOp)):
+                path.append(self.loop_signature(op) if isinstance(op, scf.ForOp) else None)
+            op = op.parent_op()
+        return None if None in path else tuple(path)
 
     def loop_signature(self, loop: scf.ForOp, depth: int = 12) -> Hashable | None:
         """The bounds of a loop, described as in `signature`."""
