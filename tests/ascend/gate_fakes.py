@@ -43,7 +43,7 @@ class FakeChain:
     def stages(self) -> Stages:
         checks = {"order": self._order, "effects": self._effects}
         stages = (self._prepare, _options, self._to_linalg, self._compile, self._read)
-        return Stages(*stages, checks, self._cure, lambda: ["bishengir 1.2.0"])
+        return Stages(*stages, checks, self._cure, lambda prepared: "lowered", lambda: ["bishengir 1.2.0"])
 
     def _cure(self, prepared: Any, findings: Any, target: str, options: CompileOptions) -> Any:
         self.calls.append(("cure", target, str(options.inject_barrier_all)))

@@ -168,15 +168,19 @@ def test_every_stage_is_kept_in_a_folder_of_its_own(tmp_path: Path):
         f"{name}/{B3}/barrier-all-{setting}/{number}-{stage}.mlir"
         for name in ("push-fp16-fine", "push-fp16-fine-2")
         for setting in ("false", "true")
-        for number, stage in (("00", "ttir"), ("01", "linalg"), ("02", "final"))
+        for number, stage in (("00", "ttir"), ("01", "lowered"), ("02", "linalg"), ("03", "final"))
     )
-    kept = root / "push-fp16-fine" / B3 / "barrier-all-true" / "02-final.mlir"
+    kept = root / "push-fp16-fine" / B3 / "barrier-all-true" / "03-final.mlir"
     assert kept.read_text() == f"final {B3} True"
 
 
 def test_stages_before_a_refusal_are_kept(tmp_path: Path):
     run(FakeChain(refuse={"bishengir-compile": "no"}), keep_ir=tmp_path / "ir", settings=(False,))
-    assert sorted(path.name for path in (tmp_path / "ir").rglob("*.mlir")) == ["00-ttir.mlir", "01-linalg.mlir"]
+    assert sorted(path.name for path in (tmp_path / "ir").rglob("*.mlir")) == [
+        "00-ttir.mlir",
+        "01-lowered.mlir",
+        "02-linalg.mlir",
+    ]
 
 
 def test_files_that_are_there_are_not_destroyed(tmp_path: Path):

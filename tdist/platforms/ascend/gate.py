@@ -165,7 +165,7 @@ class Stages:
 
     `options(launch_options, barrier_all)` makes what `to_linalg` and `compile_linalg` take. `checks` is by name, and
     each gets what `prepare` made and the final module. `cure(prepared, findings, target, options)` gives the findings
-    back with what was tried against them.
+    back with what was tried against them; `text(prepared)` is for those who keep IR.
     """
 
     prepare: Callable[[KernelIR], Any]
@@ -175,6 +175,7 @@ class Stages:
     read_final_module: Callable[[str], Any]
     checks: Mapping[str, Check]
     cure: Cure | None = None
+    text: Callable[[Any], str] = str
     tools: Callable[[], Sequence[str]] = tuple
 
 
@@ -224,7 +225,8 @@ def gate(
         report.raise_for_failures()
     """
     begin = time.monotonic()
-    listed = [_as_kernel(kernel) for kernel in ([kernels] if isinstance(kernels, GateKernel | KernelIR) else kernels)]
+    given = [kernels] if isinstance(kernels, GateKernel | KernelIR) else kernels
+    listed = list({id(kernel): _as_kernel(kernel) for kernel in given}.values())
     chips = (targets,) if isinstance(targets, str) else tuple(targets)
     chain = stages or real_stages()
     _check_request(listed, chips, barrier_all, chain)
@@ -274,7 +276,7 @@ def _gate_kernel(
     """The stages that all targets and settings share, then each of them."""
     cures = _Cures(stages)
     with Steps() as front:
-        outcome = _front_half(kernel, settings[0], stages, front)
+        outcome = _front_half(kernel, settings[0], stages, front, keep=folders.kept)
         for target in targets:
             for setting in settings:
                 blank = GateResult(kernel, target, setting, seconds=dict(front.seconds))
@@ -312,7 +314,9 @@ class _Cures:
         return replace(result, findings=self._known[key])
 
 
-def _front_half(kernel: GateKernel, setting: bool, stages: Stages, steps: Steps) -> tuple[Any, Any] | Refusal:
+def _front_half(
+    kernel: GateKernel, setting: bool, stages: Stages, steps: Steps, keep: bool
+) -> tuple[Any, Any] | Refusal:
     """What no target and no setting changes: TTIR with the library's calls, then Linalg."""
     if kernel.refused:
         return Refusal("front end", kernel.refused)
@@ -321,6 +325,8 @@ def _front_half(kernel: GateKernel, setting: bool, stages: Stages, steps: Steps)
     try:
         with steps.timed(stage):
             prepared = stages.prepare(kernel.ir)
+        if keep:
+            steps.keep("lowered", stages.text(prepared))
         stage = "adapter"
         return prepared, stages.to_linalg(prepared, stages.options(kernel.options, setting), steps)
     except KernelError as error:
@@ -410,6 +416,11 @@ class _Folders:
         names = _distinct([_file_name(kernel.title) for kernel in kernels])
         self._names = {id(kernel): name for kernel, name in zip(kernels, names, strict=True)}
 
+    @property
+    def kept(self) -> bool:
+        """Whether anything is."""
+        return self._root is not None
+
     def of(self, result: GateResult) -> Path | None:
         """The folder of this kernel, target and setting."""
         if self._root is None:
@@ -435,6 +446,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 def real_stages() -> Stages:
     """The stages themselves."""
     from tdist.platforms.ascend.compiled.final_module import FinalModule, read_final_module
+    from tdist.platforms.ascend.compiled.generic_text import print_generic
     from tdist.platforms.ascend.cures import Clinic, with_cures
     from tdist.platforms.ascend.lowering.adapter import to_linalg
     from tdist.platforms.ascend.lowering.bishengir import compile_linalg
@@ -457,7 +469,10 @@ def real_stages() -> Stages:
         )
         return with_cures(findings, clinic.try_all(prepared, findings))
 
-    return Stages(prepare, options, to_linalg, compile_linalg, read_final_module, checks, cure, _tools)
+    def text(prepared: Prepared) -> str:
+        return print_generic(prepared.module)
+
+    return Stages(prepare, options, to_linalg, compile_linalg, read_final_module, checks, cure, text, _tools)
 
 
 def _tools() -> list[str]:
