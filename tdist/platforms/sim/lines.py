@@ -10,7 +10,7 @@ Source: docs/ordering-model.md, "Signals"; the ACLSHMEM device headers (64-byte 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tdist.findings import Finding, Party, Severity, make
@@ -45,14 +45,13 @@ class GuardedSpan:
 
 @dataclass(slots=True, eq=False)
 class OwnLines:
-    """The lines of `al` that lie in it as a whole and in which signals land; the signalled words, by offset."""
+    """The lines of `al` that lie in it as a whole and in which signals land."""
 
     al: Allocation
-    signalled: dict[int, Word] = field(default_factory=dict)
 
     def words(self) -> Iterable[Word]:
         """Whose write-back may touch the allocation."""
-        return self.signalled.values()
+        return [word for word in self.al.sync.values() if word.guards is not None and self in word.guards]
 
     def span_of(self, word: Word) -> tuple[int, int]:
         """Bytes of `al` that the write-back of `word` touches."""
@@ -139,7 +138,6 @@ class LineGuard:
         if not isinstance(own, OwnLines):
             own = OwnLines(al)
             al.guards.insert(0, own)
-        own.signalled[word.off] = word
         return (own,)
 
     def _span(self, word: Word, al: Allocation, start: int) -> GuardedSpan:
@@ -167,9 +165,7 @@ class LineGuard:
         """A word is no more: its line is not watched for its sake."""
         parts, word.guards = word.guards, None
         for part in parts or ():
-            if isinstance(part, OwnLines):
-                part.signalled.pop(word.off, None)
-            else:
+            if isinstance(part, GuardedSpan):
                 part.al.guards.remove(part)
             self._near.pop((part.al.lo, word.address), None)
         start = word.address // LINE_BYTES * LINE_BYTES
