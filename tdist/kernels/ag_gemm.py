@@ -21,7 +21,7 @@ Two forms, chosen when the context is made:
 What the vendor's compiler (bishengir 1.2.0) makes of the fine form: pushes go to the vector cores, of which a program
 has two, dots and the stores of C to the cube core, and so do the signals. Left alone it lets each vector core store
 half of the rows of a panel and signal `ready` for the whole. So each core pushes panels of its own (`OWN_PANELS`).
-`FENCE` drains a panel before its signal; without it, compile with inject-barrier-all-sync. docs/compiled-code.md has
+`FENCE` drains a panel before its signal; without it, compile with inject-barrier-all-sync. docs/compiled-effects.md has
 the table.
 """
 

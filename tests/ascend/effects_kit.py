@@ -67,3 +67,20 @@ def effects(fn: Any, types: Mapping[str, str] | None = None, **how: Any) -> list
 def kinds(findings: list[Finding]) -> list[str]:
     """Kinds without the prefix."""
     return [finding.kind.removeprefix("tdist.compiled.") for finding in findings]
+
+
+OPERATOR_TILES = {"BM": 64, "BN": 128, "BK": 64, "PANELS": 2, "BUFFERS": 2, "BLOCK": 1024, "FENCE": True}
+
+
+def operator(
+    fn: Any, type_: str = "fp16", words: str = "i64", barrier_all: bool = False, **constants: Any
+) -> tuple[Prepared, FinalModule]:
+    """Both ends of the compilation of an operator's kernel; `words` is the type of its signals."""
+    fixed = {name: value for name, value in {**OPERATOR_TILES, **constants}.items() if name in fn.arg_names}
+    types = {
+        name: f"*{words if name in ('ready_ptr', 'credit_ptr') else type_}" if name.endswith("_ptr") else "i32"
+        for name in fn.arg_names
+        if name not in fixed
+    }
+    prepared = prepare(front_end(fn, types, **fixed))
+    return prepared, finish(prepared, CompileOptions.of_launch({}, barrier_all=barrier_all))

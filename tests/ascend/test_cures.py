@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import effects_kernels as kernels
 from effects_kit import TARGET, build, kinds
 
 from tdist.errors import KernelError
-from tdist.findings import KINDS, Finding, Party, make
+from tdist.findings import KINDS, Finding, Party, make, to_text
 from tdist.platforms.ascend import cures
 from tdist.platforms.ascend.cures import (
     BARRIER_ALL,
@@ -23,6 +24,7 @@ from tdist.platforms.ascend.cures import (
     Clinic,
     Trial,
     candidates,
+    default_check,
     describe,
     with_cures,
 )
@@ -127,3 +129,35 @@ def test_every_step_of_a_cure_exists() -> None:
     compiled = {kind.removeprefix("tdist.compiled.") for kind in KINDS if kind.startswith("tdist.compiled.")}
     assert set(WITHOUT_CURE) <= compiled and not set(WITHOUT_CURE) & set(CURES)
     assert all(candidates(make("compiled.both-cores", op="a", reason="r")))
+
+
+DILEMMA = {
+    ("int32", False): ({"both-cores", "undrained-release"}, {"both-cores"}),
+    ("int32", True): ({"both-cores"}, {"both-cores"}),
+    ("int64", False): ({"undrained-release"}, set()),
+    ("int64", True): ({"both-cores"}, {"both-cores"}),
+}
+DOC = Path(__file__).parents[2] / "docs" / "compiled-effects.md"
+
+
+@pytest.mark.parametrize(("words", "fence"), DILEMMA, ids=str)
+def test_the_dilemma_of_a_mix_kernel(words: str, fence: bool) -> None:
+    types = {"sig": "*i64" if words == "int64" else "*i32"}
+    for barrier_all, expected in zip((False, True), DILEMMA[words, fence], strict=True):
+        found = default_check(*build(kernels.copy_beside_a_dot, types, barrier_all=barrier_all, FENCE=fence))
+        assert set(kinds(found)) == expected, [to_text(finding) for finding in found]
+
+
+def test_the_page_shows_the_dilemma() -> None:
+    for (words, fence), answers in DILEMMA.items():
+        cells = (words, "yes" if fence else "no", *(", ".join(sorted(found)) or "clean" for found in answers))
+        assert f"| {' | '.join(cells)} |" in DOC.read_text(encoding="utf-8")
+
+
+def test_the_way_out_is_found_by_itself() -> None:
+    """int64 without fence and with barrier-all: what cures order doubles, what cures doubling leaves no order."""
+    prepared, final = build(kernels.copy_beside_a_dot, FENCE=False)
+    clinic = Clinic(TARGET, CompileOptions())
+    before = default_check(prepared, final)
+    trials = clinic.try_all(prepared, before)
+    assert trials[-1].clean and trials[-1].cure == "int64 barrier-all", [(t.cure, t.clean) for t in trials]

@@ -12,7 +12,7 @@ pytest.importorskip("triton.backends.ascend", reason="waits for triton-ascend, w
 pytest.importorskip("ascendnpuir", reason="waits for ascendnpu-ir, whose compiler it runs")
 
 import effects_kernels as kernels
-from effects_kit import build, effects, finish, front_end, kinds
+from effects_kit import build, effects, finish, front_end, kinds, operator
 from ordinary_kernels import ORDINARY
 from xdsl.dialects.arith import ConstantOp
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr
@@ -128,20 +128,6 @@ def test_ordinary_kernels_are_silent(kernel: str, barrier_all: bool) -> None:
 
 
 # ---- our operators --------------------------------------------------------------------------------------------------
-
-TILES = {"BM": 64, "BN": 128, "BK": 64, "PANELS": 2, "BUFFERS": 2, "BLOCK": 1024}
-
-
-def operator(fn: Any, type_: str = "fp16", words: str = "i64", barrier_all: bool = False, **constants: Any):
-    fixed = {name: value for name, value in {**TILES, "FENCE": True, **constants}.items() if name in fn.arg_names}
-    signals = {"ready_ptr", "credit_ptr"}
-    types = {
-        name: f"*{words if name in signals else type_}" if name.endswith("_ptr") else "i32"
-        for name in fn.arg_names
-        if name not in fixed
-    }
-    prepared = prepare(front_end(fn, types, **fixed))
-    return prepared, finish(prepared, CompileOptions.of_launch({}, barrier_all=barrier_all))
 
 
 @pytest.mark.parametrize("barrier_all", [False, True], ids=["fine-pipes", "barrier-all"])

@@ -31,20 +31,18 @@ _BARRIER_ALL_TEXT = "inject_barrier_all=True at the launch"
 _PREFIX = "tdist.compiled."
 
 _DRAIN = (
-    "fence",
-    BARRIER_ALL,
-    "pipe-barrier",
-    "int64 no-fence barrier-all",
-    "gate fence",
-    "gate int64 no-fence barrier-all",
+    *("fence", BARRIER_ALL, "int64 barrier-all", "int64 no-fence barrier-all"),
+    *("gate fence", "gate barrier-all", "int64 gate barrier-all", "int64 gate no-fence barrier-all"),
+    *("pipe-barrier", "int64 pipe-barrier"),
 )
 _PLACE = (
-    *("int64", "int64 no-fence", "int64 no-fence barrier-all", "no-fence", "no-fence barrier-all"),
-    *("int64 gate", "int64 gate no-fence", "int64 gate no-fence barrier-all", "int64 pipe-barrier"),
+    *("int64", "no-fence", "int64 no-fence", "int64 barrier-all", "no-fence barrier-all"),
+    *("int64 no-fence barrier-all", "int64 gate", "int64 gate no-fence", "int64 gate barrier-all"),
+    *("int64 gate no-fence barrier-all", "int64 pipe-barrier"),
 )
 _ONE_CORE = (
     *("gate", "gate fence", "gate barrier-all", "gate no-fence barrier-all", "int64 gate"),
-    *("int64 gate no-fence", "int64 gate no-fence barrier-all"),
+    *("int64 gate no-fence", "int64 gate barrier-all", "int64 gate no-fence barrier-all"),
 )
 
 CURES: dict[str, tuple[str, ...]] = {
@@ -58,11 +56,14 @@ CURES: dict[str, tuple[str, ...]] = {
 }
 """Kind of finding → what to try, as ids of rewrites in the order in which they are applied."""
 
-ORDER_CURES = (*_DRAIN, "fence-after-wait")
+ORDER_CURES = _DRAIN
 """For any other finding about order."""
 
-WITHOUT_CURE = ("lock-atomic", "lock-turn", "staging-overlap", "merged-effect", "repeated-effect", "moved-effect")
-"""What a change of the protocol cures, not a rewrite."""
+WITHOUT_CURE = (
+    *("lock-atomic", "lock-turn", "staging-overlap", "merged-effect", "repeated-effect", "moved-effect"),
+    *("unpaired-flag", "not-understood"),
+)
+"""What a change of the protocol cures, or of the compiler, not a rewrite."""
 
 
 @dataclass(frozen=True)
