@@ -195,6 +195,26 @@ def test_threads_run_programs_at_once(tmp_path):
     }
 
 
+def test_an_interrupt_ends_the_program_and_not_us(sh, tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(number, frame):
+        if (tmp_path / "left").exists() and (tmp_path / "left").read_text().strip():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(Interrupted):
+            sh("setsid sh -c 'echo $$ > left; exec sleep 600' & sleep 600")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not _alive(int((tmp_path / "left").read_text())), "it is over when we know of the interrupt"
+
+
 _USER = """
 import sys
 from pathlib import Path
@@ -222,7 +242,10 @@ def test_nothing_stays_when_we_are_ended_during_a_step(tmp_path, number):
         _until(lambda: all(path.is_file() and path.read_text().strip() for path in files), "the step")
         directory = Path(files[2].read_text())
         assert directory.is_dir()
-        os.kill(user.pid, number)
+        if number == signal.SIGINT:  # as a terminal sends it: to all of the group
+            os.killpg(user.pid, number)
+        else:
+            os.kill(user.pid, number)
         user.wait(WATCHDOG_SECONDS)
     finally:
         user.kill()
