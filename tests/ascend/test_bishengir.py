@@ -17,6 +17,7 @@ from tdist.platforms.ascend.lowering.steps import Steps
 from tdist.platforms.ascend.options import CompileOptions
 from tdist.platforms.ascend.targets import TARGETS
 from tdist.platforms.ascend.vendor import find
+from tdist.platforms.ascend.vendor.run import Limits
 
 pytestmark = needs_compiler
 B3 = "Ascend910B3"
@@ -217,6 +218,15 @@ def test_a_conversion_that_the_library_lacks():
     )
     said = _refused(text)
     assert f"kernel `vector` ({B3}) converts uint32_t to float, which this chip's library does not do at once" in said
+
+
+def test_memory_is_limited_and_the_limit_is_ample():
+    with Steps(limits=Limits(memory_bytes=64 << 20)) as steps:
+        assert compile_linalg(matmul(64, 128, 256), B3, CompileOptions(), steps).form == "final module"
+    with Steps(limits=Limits(memory_bytes=4 << 20)) as steps, pytest.raises(KernelError) as raised:
+        compile_linalg(matmul(64, 128, 128), B3, CompileOptions(), steps)
+    text = str(raised.value)
+    assert "ran out of memory on kernel `matmul`" in text and "TDIST_VENDOR_MEMORY_MIB sets the limit" in text
 
 
 def test_an_unknown_target_is_a_usage_error():

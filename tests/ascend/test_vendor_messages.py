@@ -104,6 +104,8 @@ UNFIT = [
     "bishengir-compile: Unknown command line argument '--no-such=1'.  Try: 'bishengir-compile --help'",
     "bishengir-compile: for the --target option: Cannot find option named 'Ascend910X9'!",
     "[ERROR] Cannot find bishengir-compile-a5 under $PATH ",
+    "/a/bishengir-opt: error while loading shared libraries: libz.so.1: cannot open shared object file: No such file",
+    "/a/bishengir-opt: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by /a/bishengir-opt)",
 ]
 
 

@@ -28,7 +28,10 @@ _BY_LOCATION = re.compile(r"^loc\((?P<loc>.*)\): (?P<kind>error|warning|remark|n
 _BY_FILE = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<col>\d+): (?P<kind>error|warning|remark|note): (?P<text>.*)$"
 )
-_BY_PROGRAM = re.compile(r"^[\w.-]+: (?P<text>Unknown command line argument .*|for the --\S+ option: .*)$")
+_BY_PROGRAM = re.compile(
+    r"^\S+: (?P<text>Unknown command line argument .*|for the --\S+ option: .*"
+    r"|error while loading shared libraries: .*|\S+: version `\S+' not found .*)$"
+)
 _BRACKETED = re.compile(r"^\[(?P<kind>NOTE|WARNING|ERROR)\] (?P<text>.*?)\s*$")
 _ABOUT_HIVMC = re.compile(r"hivmc|Failed to run BiShengIR pipeline|^Executing:")
 _RETRIED = re.compile(r"^Due to .* overflow, (?P<settings>.*); compilation (?:then succeeded|still failed)")
@@ -184,6 +187,12 @@ REFUSALS: tuple[Refusal, ...] = (
         re.compile(r"Unknown command line argument '(?P<flag>[^']*)'|for the (?P<option>--\S+) option: (?P<why>.*)"),
         "cannot be compiled with the flags that it asks for",
         "install the version that tdist is written for: `pip install 'tdist[ascend]'`",
+        EnvironmentUnfit,
+    ),
+    Refusal(
+        re.compile(r"^error while loading shared libraries: (?P<library>[^:]+)|: version `(?P<version>\S+)' not found"),
+        "cannot be compiled: a library of the system is missing or too old: {library}{version}",
+        "install it with the system's package manager (libstdc++6, zlib1g, libc6), or use a newer system",
         EnvironmentUnfit,
     ),
     Refusal(

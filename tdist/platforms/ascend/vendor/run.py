@@ -35,6 +35,7 @@ _OUT_OF_MEMORY = (
     "cannot allocate memory",
     "failed to allocate",
     "resource temporarily unavailable",
+    "cannot map zero-fill pages",
 )
 
 
