@@ -94,11 +94,18 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a report.
+    """Write a report. A file holds all of it or is what it was; a pipe or a terminal is written to as it goes.
 
     Raises: UsageError if that fails.
     """
+    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    whole = (path.is_file() or not path.exists()) and os.access(path.parent, os.W_OK)
+    target = path.with_name(f".{path.name}.{os.getpid()}") if whole else path
     try:
-        path.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+        target.write_text(text, encoding="utf-8")
+        if whole:
+            os.replace(target, path)
     except OSError as error:
+        if whole:
+            target.unlink(missing_ok=True)
         raise UsageError(f"cannot write --json {path}: {error.strerror}") from None

@@ -223,6 +223,15 @@ def test_a_reader_that_leaves_costs_neither_the_verdict_nor_the_json(tdist, tmp_
     assert json.loads((tmp_path / "r.json").read_text())["verdict"] == "clean"
 
 
+def test_json_goes_to_a_pipe_too(tdist, tmp_path):
+    words = f"compile kernels.py::double {DOUBLE} --barrier-all-sync false --json /dev/stderr"
+    ended = subprocess.run(
+        [sys.executable, "-m", "tdist.tools.main", *shlex.split(words)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ended.returncode == 0 and json.loads(ended.stderr)["verdict"] == "clean"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
 def test_an_output_that_cannot_be_written_is_the_machines_fault(tdist, tmp_path):
     program = f"{sys.executable} -m tdist.tools.main compile kernels.py::double {DOUBLE} > /dev/full; exit $?"
     ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=120, cwd=tmp_path)

@@ -13,13 +13,15 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tdist.errors import KernelError, TdistError, UsageError, VerificationFailed
 from tdist.findings import Finding, FindingLog
 from tdist.frontend.kernel_ir import KernelIR
-from tdist.platforms.ascend.lowering.memory import MemoryUse
 from tdist.platforms.ascend.lowering.steps import Steps
+
+if TYPE_CHECKING:
+    from tdist.platforms.ascend.lowering.memory import MemoryUse
 
 DEFAULT_TARGET = "Ascend910B3"
 SETTINGS = {"false": (False,), "true": (True,), "both": (False, True)}
