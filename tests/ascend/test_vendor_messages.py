@@ -174,6 +174,7 @@ def test_notes_say_what_was_retried_and_nothing_of_hivmc():
     assert retried_without(stderr) == ("enable-code-motion", "enable-auto-multi-buffer")
     assert len(notes(stderr)) == 3 and notes(stderr)[-1].endswith("compilation then succeeded.")
     assert retried_without(NO_HIVMC) == () == notes(NO_HIVMC)
+    assert notes(f"loc({CALLED}): warning: odd\n") == ("/src/k.py:12: odd",)
 
 
 def _crash(words: str, **about) -> str:

@@ -170,6 +170,10 @@ def test_a_program_that_cannot_run_is_the_machines_fault(tmp_path):
     (tmp_path / "closed").write_text("#!/bin/sh\n")
     with pytest.raises(EnvironmentUnfit, match="Permission denied"):
         run_tool([tmp_path / "closed"], cwd=tmp_path)
+    (tmp_path / "foreign").write_text("#!/nowhere/sh\n")
+    (tmp_path / "foreign").chmod(0o755)
+    with pytest.raises(EnvironmentUnfit, match="the loader or interpreter that it names is not on this system"):
+        run_tool([tmp_path / "foreign"], cwd=tmp_path)
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF" + bytes(60))
     broken.chmod(0o755)

@@ -101,8 +101,8 @@ def _head(line: str) -> Diagnostic | None:
 
 def notes(stderr: str) -> tuple[str, ...]:
     """The notes and warnings of a run that went well, without what it says of a missing hivmc."""
-    said = [each.text for each in diagnostics(stderr) if each.kind in ("note", "warning", "remark")]
-    return tuple(dict.fromkeys(text for text in said if not _ABOUT_HIVMC.search(text)))
+    said = [each for each in diagnostics(stderr) if each.kind in ("note", "warning", "remark")]
+    return tuple(dict.fromkeys(_placed(each) for each in said if not _ABOUT_HIVMC.search(each.text)))
 
 
 def retried_without(stderr: str) -> tuple[str, ...]:
@@ -384,13 +384,13 @@ def _words(errors: Sequence[Diagnostic], main: Diagnostic, about: About) -> list
     lines = [f"  {line}" for line in about.buffers]
     where = f", pass {about.in_pass}" if about.in_pass else ""
     lines.append(f"  {about.tool}{where}: {_short(main.text)}")
-    others = dict.fromkeys(_other(each) for each in errors if each != main)
+    others = dict.fromkeys(_placed(each) for each in errors if each != main)
     lines += [f"  and: {other}" for other in list(others)[:_MORE]]
     return lines + ([f"  and {len(others) - _MORE} more"] if len(others) > _MORE else [])
 
 
-def _other(error: Diagnostic) -> str:
-    return f"{in_the_kernel(error.loc)}: {_short(error.text)}" if error.loc else _short(error.text)
+def _placed(said: Diagnostic) -> str:
+    return f"{in_the_kernel(said.loc)}: {_short(said.text)}" if said.loc else _short(said.text)
 
 
 def _short(text: str) -> str:

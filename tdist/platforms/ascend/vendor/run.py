@@ -7,6 +7,7 @@ on kernels that are merely wrong. Nothing of a run survives it, whether it ends,
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -128,7 +129,10 @@ def _judge(
     argv: tuple[str, ...], ended: dict[str, str], timed_out: bool, stdout: str, stderr: str, seconds: float
 ) -> ToolRun:
     if "cannot_run" in ended:
-        raise EnvironmentUnfit(f"cannot run {argv[0]}: {ended['cannot_run']}")
+        why = ended["cannot_run"]
+        if Path(argv[0]).exists() and why == os.strerror(errno.ENOENT):
+            why = "the loader or interpreter that it names is not on this system (it is built for glibc)"
+        raise EnvironmentUnfit(f"cannot run {argv[0]}: {why}")
     # without a status the supervisor itself was killed, which only the kernel's out-of-memory killer does unasked
     status = int(ended.get("status", signal.SIGKILL))
     code = os.waitstatus_to_exitcode(status)
