@@ -36,6 +36,18 @@ def ascend_command(check_only: bool, rebuild: bool) -> None:
     click.echo(f"ready: {made.folder}")
 
 
+@toolchain_command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("module")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run_command(module: str, arguments: tuple[str, ...]) -> int:
+    """Run `python -m MODULE ARGUMENTS` where the vendor's tools are: `tdist toolchain run pytest -q`.
+
+    That is this environment, or the separate one with the packages of this one behind its own. The exit status is the
+    module's.
+    """
+    return toolchain.run_where_it_fits(module, arguments)
+
+
 def _check() -> None:
     """Both places where the tools may be; the separate one first, for it may be half made."""
     found = toolchain.find()

@@ -141,6 +141,25 @@ def test_an_operator_is_verified_and_compiled_there(stock, toolchain_made):
     assert (result["label"], result["verdict"]) == ("fp16 barrier", "clean")
 
 
+def test_a_test_session_runs_there(stock, toolchain_made):
+    """A CI with stock Triton gates on the compiled code from its own tests."""
+    (stock.folder / "test_mine.py").write_text(
+        "import triton\n"
+        "from kernels import double\n"
+        "from tdist.platforms.ascend.gate import gate, kernel_of\n"
+        "def test_double():\n"
+        "    assert triton.__version__.startswith('3.2')\n"
+        "    signature = {'x_ptr': '*fp16', 'y_ptr': '*fp16', 'n': 'i32'}\n"
+        "    gate(kernel_of(double, signature), barrier_all=[True]).raise_for_failures()\n"
+        "def test_bad():\n"
+        "    assert False\n"
+    )
+    words = ["toolchain", "run", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
+    ended = stock.run("tdist.tools.main", *words)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "1 failed, 1 passed" in ended.stdout and "test_mine.py::test_bad" in ended.stdout
+
+
 def test_check_says_what_is_there(stock, toolchain_made):
     ended = stock.run("tdist.tools.main", "toolchain", "ascend", "--check")
     assert ended.returncode == 0, ended.stderr

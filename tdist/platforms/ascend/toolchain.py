@@ -137,7 +137,21 @@ def run_there(module: str, arguments: Sequence[str]) -> int:
     toolchain = find()
     if toolchain is None:
         raise EnvironmentUnfit(f"there is no environment with the vendor's tools yet: make it with `{COMMAND}`")
-    path = [str(toolchain.folder), *sys.path]
+    return _run([str(toolchain.folder), *sys.path], module, arguments)
+
+
+def run_where_it_fits(module: str, arguments: Sequence[str]) -> int:
+    """The same, in this environment if the vendor's tools can be used here.
+
+    Raises:
+        EnvironmentUnfit: they can be used in neither.
+    """
+    if where_to_run() is None:
+        return _run(list(sys.path), module, arguments)
+    return run_there(module, arguments)
+
+
+def _run(path: list[str], module: str, arguments: Sequence[str]) -> int:
     words = [sys.executable, "-c", _MAIN, json.dumps(path), module, *arguments]
     process = subprocess.Popen(words)
     while True:
