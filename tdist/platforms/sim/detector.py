@@ -2,8 +2,10 @@
 
 Every distinct byte set that accesses touch has one `Record`: its last plain write and one stamp a reader. An access
 whose set was seen before costs one dictionary lookup plus one comparison for each overlapping record; the list of those
-is found once, when a record is made. Accesses to synchronisation words and atomics have records of their own, one a
-(byte set, word width), with one stamp a writer: among themselves equal words never race.
+is found once, when a record is made. Where most accesses are runs of one width side by side, these share a `Tiling`.
+Accesses to synchronisation words and atomics have records of their own, one a (byte set, word width), with one stamp a
+writer: among themselves equal words never race. Words are compared with plain records of their allocation when one of
+those is accessed again, not before.
 
 Keeping only the last plain write of a record loses no race per byte and profile: if the one before was ordered before
 it, whoever races with the earlier races with the later too; if not, that race has been reported. The same holds for
@@ -586,7 +588,7 @@ class Detector:
     def generation(self, al: AllocationLike) -> tuple[int, int]:
         """Changes when `plain_records` of `al` may give other records."""
         shadow = self._shadows.get(al.lo)
-        return (0, 0) if shadow is None else (id(shadow), shadow.plain)
+        return (-1, 0) if shadow is None else (shadow.number, shadow.plain)
 
     def few_plain(self, al: AllocationLike) -> list[Record] | None:
         """All records of accesses that are no signals, while there are few; None if there are many."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -16,6 +17,9 @@ FEW_PLAIN: Final = 8
 """So many plain records are asked one by one for each new word."""
 UNLINKED: Final[Any] = (None,)
 """In the place of a plain record's words, while its shadow has loose ones: whoever wants them links them first."""
+
+
+_numbers: Final = itertools.count()
 
 
 class AllocationLike(Protocol):
@@ -36,9 +40,23 @@ class Shadow:
     and all records are odd ones.
     """
 
-    __slots__ = ("allocation", "few", "index", "keys", "looks", "loose", "plain", "records", "tiles", "tiling", "words")
+    __slots__ = (
+        "allocation",
+        "few",
+        "index",
+        "keys",
+        "looks",
+        "loose",
+        "number",
+        "plain",
+        "records",
+        "tiles",
+        "tiling",
+        "words",
+    )
 
     def __init__(self, allocation: AllocationLike) -> None:
+        self.number = next(_numbers)
         self.allocation = allocation
         self.index = RegionIndex(allocation.lo)
         self.words = RegionIndex(allocation.lo)
