@@ -45,6 +45,11 @@ needs_compiler = pytest.mark.skipif(
     bishengir("bishengir-compile") is None, reason="waits for ascendnpu-ir, whose bishengir-compile and -opt it runs"
 )
 
+needs_vendor = pytest.mark.skipif(
+    adapter() is None or bishengir("bishengir-compile") is None,
+    reason="waits for triton-ascend's and AscendNPU-IR's programs, which compile the kernels",
+)
+
 
 def canonical(text: str, *options: str) -> str:
     """`text` as `bishengir-opt` prints it; the test fails with its words if it refuses."""
