@@ -102,6 +102,12 @@ REASONS: Final = {
             ("arguments-do-not-overlap",),
         ),
         Reason(
+            "alias",
+            "the check of the code takes a peer's memory for another than the rank's own; the simulator saw symm_at of "
+            "the rank itself, whose memory it is",
+            ("arguments-do-not-overlap", "peers-differ"),
+        ),
+        Reason(
             "cache-profile",
             "the profile holds every scalar load and gather after a wait for stale; the compiled load is another, or "
             "does not go through the data cache",
@@ -253,7 +259,7 @@ _ONLY_LANGUAGE: Final = {
     DRAINED: "compiler-ordered",
     ONCE: "placed",
     FRESH: "cache-profile",
-    ALIAS: "compiler-ordered",
+    ALIAS: "alias",
 }
 _ONLY_CODE: Final = {ONCE: "halves", KEPT: "vendor-pass", ELSE: "code-only"}
 
