@@ -82,7 +82,12 @@ KNOWN = [
     (
         "'hivm.hir.vcast' op currently don't support cast uint32_t_to_float_rintmode",
         "converts uint32_t to float, which this chip's library does not do at once",
-        "go through a signed integer type",
+        "use or go through a signed integer type of the same width",
+    ),
+    (
+        "'hivm.hir.vcast' op currently don't support cast float_to_uint64_t_truncmode",
+        "converts float to uint64_t, which",
+        "use or go through a signed integer type of the same width",
     ),
     (
         "'arith.andi' op operand #0 must be signless-integer-like, but got 'f16'",

@@ -154,9 +154,9 @@ REFUSALS: tuple[Refusal, ...] = (
         "convert the values to one of: {types}",
     ),
     Refusal(
-        re.compile(r"^'hivm\.hir\.vcast' op currently don't support cast (?P<from>\w+?)_to_(?P<to>\w+?)_\w*mode"),
+        re.compile(r"^'hivm\.hir\.vcast' op currently don't support cast (?P<from>\w+?)_to_(?P<to>\w+)_[a-z]+mode"),
         "converts {from} to {to}, which this chip's library does not do at once",
-        "go through a signed integer type of the same width",
+        "use or go through a signed integer type of the same width: its bits are the same",
     ),
     Refusal(
         re.compile(r"^'(?P<op>[\w.]+)' op operand #\d+ must be (?P<takes>.*), but got '(?P<type>[^']*)'"),
