@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -152,19 +152,35 @@ def _remarks_of(result: GateResult) -> Iterator[tuple[str, str]]:
 
 
 def _where(places: Sequence[GateResult], results: Sequence[GateResult]) -> str:
-    """Which of the results something holds for; empty for all."""
+    """Which of the results something holds for, as briefly as that can be said; empty for all."""
     if len(places) == len(results):
         return ""
-    one_target = len({result.target for result in results}) == 1
-    names = [setting_name(place) if one_target else f"{place.target} {setting_name(place)}" for place in places]
+    targets, settings = (_names(of, results) for of in (_target, setting_name))
+    mine, theirs = (_names(of, places) for of in (_target, setting_name))
+    if len(places) < len(mine) * len(theirs):
+        names = [f"{place.target} {setting_name(place)}" for place in places]
+    elif mine == targets:
+        names = theirs
+    elif theirs == settings:
+        names = mine
+    else:
+        names = [f"{target} {setting}" for target in mine for setting in theirs]
     return f"{', '.join(names)}: "
+
+
+def _target(result: GateResult) -> str:
+    return result.target
+
+
+def _names(of: Callable[[GateResult], str], results: Sequence[GateResult]) -> list[str]:
+    return list(dict.fromkeys(of(result) for result in results))
 
 
 def _line(console: Console, indent: int, text: str, style: str = "") -> None:
     first, *rest = text.split("\n")
     console.print(Text(" " * indent + first, style), soft_wrap=True)
     for line in rest:
-        console.print(Text(" " * (indent + 2) + line, style), soft_wrap=True)
+        console.print(Text(" " * indent + line, style), soft_wrap=True)
 
 
 def _render_findings(results: Sequence[GateResult], console: Console) -> None:
