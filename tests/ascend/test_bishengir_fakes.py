@@ -118,6 +118,15 @@ def test_half_a_result_is_none(compiler, script):
     assert "crashes on" in (text := _refused()) or "without a reason" in text
 
 
+def test_what_an_earlier_kernel_left_is_not_taken_for_a_result(compiler):
+    with Steps() as steps:
+        compiler(f"{MODULE}; {NO_HIVMC}")
+        compile_linalg(vector(256), "Ascend910B3", CompileOptions(), steps)
+        compiler(NO_HIVMC)
+        with pytest.raises(KernelError, match="kernel `vector`"):
+            compile_linalg(vector(512), "Ascend910B3", CompileOptions(), steps)
+
+
 def test_a_compiler_that_hangs(compiler, tmp_path):
     compiler("sleep 600")
     assert "did not finish on kernel `vector` within 1 s" in _refused(seconds=1)
