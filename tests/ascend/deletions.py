@@ -1,8 +1,8 @@
 """Deletes synchronisation from final modules, one piece at a time, and asks the check what is missing.
 
 A piece is a `pipe_barrier`; a set and a wait of a flag that meet on some way through the function; or all sets and
-waits of a flag that are connected so. Inside a matrix call, a set or wait is an operand, deleted by −1. After a deletion
-either something is reported that was not before, or it was redundant: everything that conflicts is still ordered.
+waits of a flag that are connected so. Inside a matrix call, a set or wait is an operand, deleted by −1. After a
+deletion either something is reported that was not before, or it was redundant: all that conflicts is still ordered.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Outcome:
     piece: Piece
     order: int  # accesses, signals, reads that are not ordered any more
     flags: int  # flags that do not pair up any more
+    complete: bool = True  # every way through the functions was walked
 
     @property
     def reported(self) -> bool:
@@ -179,6 +180,7 @@ def outcomes(final: FinalModule, chosen: list[Piece] | None = None) -> Iterator[
     before = _places(check_order(final), {op: final.ref(op) for op in final.all_ops()})
     for piece in pieces(final) if chosen is None else chosen:
         deleted, was = without(final, piece)
-        new = _places(check_order(deleted), was) - before
+        report = check_order(deleted)
+        new = _places(report, was) - before
         order = sum(place[0] in ORDER_FAULTS for place in new)
-        yield Outcome(piece, order, len(new) - order)
+        yield Outcome(piece, order, len(new) - order, report.complete)

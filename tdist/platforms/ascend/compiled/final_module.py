@@ -7,6 +7,7 @@ functions) is not code of the kernel.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ SYNC_OPS = ("set_flag", "wait_flag", "pipe_barrier", "sync_block_set", "sync_blo
 
 _PREFIX = "hivm.hir."
 _KERNEL_SUFFIX = ".py"
+_LIBRARY = re.compile(r"/triton/(?:triton_patch/)?language/[^/]+\.py$")
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,16 @@ class FinalModule:
 
 
 def kernel_loc(op: Operation) -> SourceLoc | None:
-    """Where in the kernel's source `op` comes from; what the compiler made up itself has no such place."""
+    """Where in the kernel's source `op` comes from; what the compiler made up itself has no such place.
+
+    Of what a function of Triton's own library does, the place is where the kernel calls it.
+    """
     loc = loc_of(op)
-    if loc is None or not loc.file.endswith(_KERNEL_SUFFIX) or loc.line == 0:
+    if loc is None:
         return None
-    return loc
+    places = [place for place in (loc, *loc.callers) if place.file.endswith(_KERNEL_SUFFIX) and place.line]
+    own = [place for place in places if not _LIBRARY.search(place.file)]
+    return next(iter(own or places), None)
 
 
 def final_module(module: ModuleOp) -> FinalModule:

@@ -75,8 +75,9 @@ class Order:
         self.flows = flows
         self.instances = Instances()
         self.found: dict[Hashable, Unordered] = {}
-        self.passed: set[Event] = set()  # waits for another core that were met and ended
-        self._blocked: dict[Event, int] = {}
+        self._passed: set[tuple[Event, Hashable]] = set()  # waits for another core, by flag, that came to an end
+        self._blocked: dict[tuple[Event, Hashable], int] = {}
+        self._waiting: dict[int, tuple[Event, Hashable]] = {}
         self._acquires: list[Event] = []
         self._met: dict[tuple[Event, Decided], int] = {}
         self._flags: dict[FlagKey, int] = {}
@@ -118,13 +119,13 @@ class Order:
 
     def stuck(self, core: int, event: Event, facts: Pending) -> None:
         """A core waits for another that has returned, or waits too."""
-        self._blocked.setdefault(event, core)
+        self._blocked.setdefault(self._waiting[core], core)
 
     def finish(self) -> None:
         """After the walk: waits that nothing ever ended."""
-        for event, core in self._blocked.items():
-            if event not in self.passed and not self._unknown_flags:
-                self._note(Unordered(Fault.STUCK, event, core))
+        for (event, flag), core in self._blocked.items():
+            if (event, flag) not in self._passed and not self._unknown_flags:
+                self._note(Unordered(Fault.STUCK, event, core, detail=f"{flag} between the cores"))
 
     def compare_cores(self) -> None:
         """After walks over functions that never wait for each other: nothing orders any two of their accesses."""
@@ -267,8 +268,9 @@ class Order:
             return facts
         flag = self._flag((core, None, None, number))
         if not facts.times_up(flag):
+            self._waiting[core] = (event, number)
             return None
-        self.passed.add(event)
+        self._passed.add((event, number))
         return facts.taken(core, event.pipe, flag)
 
     def _other(self, core: int) -> int:
