@@ -487,7 +487,7 @@ class Engine:
         kernel = ag.launch.kernel
         if kernel.has_dot and site.op == "notify" and site not in self._double_seen:
             self._double_seen.add(site)
-            cure = "signal with a SET, which may happen twice, or signal from a kernel without tl.dot"
+            cure = "signal with a SET of 64-bit words, which follows its data, or signal from a kernel without tl.dot"
             self._double_effect(
                 ag,
                 site,
