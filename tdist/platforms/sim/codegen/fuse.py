@@ -312,8 +312,22 @@ def emit_condition(g: Generator, made: Plan, trips: str) -> tuple[str, str]:
         arguments = [pointer.origin.al, *_place(g, panel, kk), str(pointer.element.size_bytes)]
         if panel.lattice.vecs:
             terms += [f"{v.local} is None" for v in panel.lattice.vecs]
-        terms.append(f"panel_fits({', '.join(arguments)})")
+        terms.append(f"({_all_inside(g, panel, kk)} or panel_fits({', '.join(arguments)}))")
     return " and ".join(dict.fromkeys(terms)), kk
+
+
+def _all_inside(g: Generator, panel: Panel, kk: str) -> str:
+    """When all of a panel lies in its allocation, whatever the masks are: what `panel_fits` mostly finds, in line."""
+    pointer = panel.load.access.pointer
+    lattice, al = panel.lattice, pointer.origin.al
+    last = lattice.base + Poly.const(pointer.element.size_bytes)
+    terms = [f"{al}.lo <= {g.poly_text(lattice.base)}"]
+    for axis, (extent, stride) in enumerate(zip(lattice.shape, lattice.strides, strict=True)):
+        lanes = Poly.symbol(kk) if axis == panel.axis else Poly.const(extent)
+        last = last + (lanes - Poly.const(1)) * stride
+        if stride.value is None or stride.value < 0:
+            terms.append(f"{g.poly_text(stride)} >= 0")
+    return " and ".join([*terms, f"{g.poly_text(last)} <= {al}.hi"])
 
 
 def _guard_terms(g: Generator, made: Plan, trips: str) -> Iterator[str]:

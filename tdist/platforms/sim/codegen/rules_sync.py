@@ -97,8 +97,9 @@ def _barrier(kind: str) -> Callable[[Generator, Operation], None]:
 
 
 def _ordering(kind: str) -> Callable[[Generator, Operation], None]:
+    """No scheduling point: it changes nothing but the agent's own clocks, so that its order to others shows nowhere."""
+
     def emit(g: Generator, op: Operation) -> None:
-        g.emit.line("yield")
         g.emit.line(f"ag.{kind}({g.site(op, kind)})")
 
     return emit
