@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import stat
 
 import pytest
 
+from tdist import private_cache
 from tdist.platforms.ascend.vendor import cache
 
 
@@ -89,9 +92,21 @@ def test_links_and_open_directories_are_not_used(folder):
     assert cache.load(key) is None
 
 
-def test_a_full_disk_leaves_nothing_behind(folder, monkeypatch):
-    from tdist import private_cache
+def test_a_file_of_another_user_is_not_read(folder, monkeypatch):
+    key = cache.key("kind", "text")
+    cache.save(key, {"text": "x"})
+    real = private_cache.os.fstat
 
+    def fstat(descriptor):
+        info = list(real(descriptor))
+        info[stat.ST_UID] += 1
+        return os.stat_result(info)
+
+    monkeypatch.setattr(private_cache.os, "fstat", fstat)
+    assert cache.load(key) is None
+
+
+def test_a_full_disk_leaves_nothing_behind(folder, monkeypatch):
     def no_space(source, target):
         raise OSError(28, "No space left on device")
 
