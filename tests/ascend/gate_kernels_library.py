@@ -13,7 +13,7 @@ CASES = Cases()
 # ---- transfers ------------------------------------------------------------------------------------------------------
 
 
-@CASES.case("x: *fp16, buf: *fp16, sig: *i32, out: *fp16", B=128)
+@CASES.case("x: *fp16, buf: *fp16, sig: *i32, out: *fp16", B=128, memory="load token(buf), store out")
 @triton.jit
 def put_with_signal_then_wait_until(x, buf, sig, out, B: tl.constexpr):
     """Seven operands; the token of `signal_wait_until` is consumed as that of `dl.wait`."""
@@ -26,7 +26,7 @@ def put_with_signal_then_wait_until(x, buf, sig, out, B: tl.constexpr):
     tl.store(out + tl.arange(0, B), tl.load(dl.consume_token(buf, token) + source * B + tl.arange(0, B)))
 
 
-@CASES.case("x: *fp32, buf: *fp32, sig: *i32, out: *fp32", B=128)
+@CASES.case("x: *fp32, buf: *fp32, sig: *i32, out: *fp32", B=128, memory="load out, store x")
 @triton.jit
 def put_quiet_signal_get(x, buf, sig, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -40,7 +40,7 @@ def put_quiet_signal_get(x, buf, sig, out, B: tl.constexpr):
     tl.store(x + offsets, tl.load(out + offsets))
 
 
-@CASES.case("x: *i8, buf: *i8, n: i32")
+@CASES.case("x: *i8, buf: *i8, n: i32", memory="")
 @triton.jit
 def transfers_in_the_documents_spelling(x, buf, n):
     library("aclshmem_putmem_int8", buf, x, n, 1)
@@ -48,7 +48,7 @@ def transfers_in_the_documents_spelling(x, buf, n):
     libshmem_device.quiet()
 
 
-@CASES.case("x: *bf16, buf: *bf16, sig: *i32, n: i32")
+@CASES.case("x: *bf16, buf: *bf16, sig: *i32, n: i32", memory="")
 @triton.jit
 def put_with_added_signal_in_a_loop(x, buf, sig, n):
     for peer in range(0, dl.num_ranks()):
@@ -57,7 +57,7 @@ def put_with_added_signal_in_a_loop(x, buf, sig, n):
     libshmem_device.quiet()
 
 
-@CASES.case("words: *T, n: i32", types="i32 i64")
+@CASES.case("words: *T, n: i32", types="i32 i64", memory="")
 @triton.jit
 def wait_until_a_word_is_greater(words, n):
     """A wait without a token is an impure call, which nobody deletes."""
@@ -67,7 +67,7 @@ def wait_until_a_word_is_greater(words, n):
         library("aclshmem_wait_until_int64", words, 2, n.to(tl.int64))
 
 
-@CASES.case("out: *i32, n: i32")
+@CASES.case("out: *i32, n: i32", memory="store out")
 @triton.jit
 def teams(out, n):
     library("aclshmem_barrier", n)
@@ -78,7 +78,7 @@ def teams(out, n):
 # ---- barriers -------------------------------------------------------------------------------------------------------
 
 
-@CASES.case("x: *fp16, buf: *fp16, out: *fp16", Passes(MIX), B=64)
+@CASES.case("x: *fp16, buf: *fp16, out: *fp16", Passes(MIX), B=64, memory="load buf, load x, store out, store ptr(buf)")
 @triton.jit
 def barrier_of_all_cores_without_a_dot(x, buf, out, B: tl.constexpr):
     """AscendNPU-IR 1.2.0 crashes on this kernel with core types by the plain rule."""
@@ -88,7 +88,7 @@ def barrier_of_all_cores_without_a_dot(x, buf, out, B: tl.constexpr):
     tl.store(out + offsets, tl.load(buf + offsets))
 
 
-@CASES.case("x: *fp16, buf: *fp16, out: *fp16", Passes(MIX), B=64)
+@CASES.case("x: *fp16, buf: *fp16, out: *fp16", Passes(MIX), B=64, memory="load buf, load x, store out, store ptr(buf)")
 @triton.jit
 def barrier_of_all_cores_with_vector_cores_told_apart(x, buf, out, B: tl.constexpr):
     me = dl.rank()
@@ -104,7 +104,7 @@ def barrier_of_all_cores_with_vector_cores_told_apart(x, buf, out, B: tl.constex
         tl.store(out + offsets, total.to(tl.float16))
 
 
-@CASES.case("x: *T, buf: *T, out: *T", types="fp16 i32", B=64)
+@CASES.case("x: *T, buf: *T, out: *T", types="fp16 i32", B=64, memory="load buf, load x, store out, store ptr(buf)")
 @triton.jit
 def barrier_of_vector_cores(x, buf, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -114,7 +114,7 @@ def barrier_of_vector_cores(x, buf, out, B: tl.constexpr):
     tl.store(out + offsets, tl.load(buf + offsets))
 
 
-@CASES.case("buf: *fp16, out: *fp16", Passes(MIX), B=64)
+@CASES.case("buf: *fp16, out: *fp16", Passes(MIX), B=64, memory="load buf, store out")
 @triton.jit
 def two_loads_around_a_barrier(buf, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -126,7 +126,12 @@ def two_loads_around_a_barrier(buf, out, B: tl.constexpr):
 # ---- atomics --------------------------------------------------------------------------------------------------------
 
 
-@CASES.case("x: *T, buf: *T, sig: *i32, out: *T, n: i32", types="fp16 bf16 fp32 i32", B=64)
+@CASES.case(
+    "x: *T, buf: *T, sig: *i32, out: *T, n: i32",
+    types="fp16 bf16 fp32 i32",
+    B=64,
+    memory="load x, store ptr(buf), store token(out)",
+)
 @triton.jit
 def atomic_add_to_consumed_and_remote_memory(x, buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -136,7 +141,7 @@ def atomic_add_to_consumed_and_remote_memory(x, buf, sig, out, n, B: tl.constexp
     tl.atomic_add(dl.symm_at(buf, 1) + offsets, values, mask=offsets < n)
 
 
-@CASES.case("x: *i32, buf: *i32", B=64)
+@CASES.case("x: *i32, buf: *i32", B=64, memory="load ptr(buf), load x, store ptr(buf)")
 @triton.jit
 def bits_changed_on_a_peer(x, buf, B: tl.constexpr):
     values = tl.load(x + tl.arange(0, B))
@@ -146,21 +151,21 @@ def bits_changed_on_a_peer(x, buf, B: tl.constexpr):
     tl.atomic_xor(there + 2 * B, values)
 
 
-@CASES.case("x: *T, buf: *T", types="i32 fp32", B=64)
+@CASES.case("x: *T, buf: *T", types="i32 fp32", B=64, memory="load ptr(buf), load x, store ptr(buf), store x")
 @triton.jit
 def tile_exchanged_with_a_peer(x, buf, B: tl.constexpr):
     offsets = tl.arange(0, B)
     tl.store(x + offsets, tl.atomic_xchg(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets)))
 
 
-@CASES.case("x: *i32, buf: *i32", B=64)
+@CASES.case("x: *i32, buf: *i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def atomic_max_on_a_peer(x, buf, B: tl.constexpr):
     offsets = tl.arange(0, B)
     tl.atomic_max(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets))
 
 
-@CASES.case("sig: *i32, out: *i32, n: i32")
+@CASES.case("sig: *i32, out: *i32, n: i32", memory="load ptr(sig), store out, store ptr(sig)")
 @triton.jit
 def compare_and_swap_on_a_peer(sig, out, n):
     """Goes through with a lock of this launch; that it is not atomic between devices is for the checks to say."""
@@ -169,7 +174,7 @@ def compare_and_swap_on_a_peer(sig, out, n):
     tl.store(out + n + 1, tl.atomic_add(theirs + 16, 1, sem="release", scope="sys"))
 
 
-@CASES.case("flag: *i32, out: *fp16", B=64)
+@CASES.case("flag: *i32, out: *fp16", B=64, memory="store out")
 @triton.jit
 def scalar_exchange_of_a_constant(flag, out, B: tl.constexpr):
     """Goes through, and the vendor's compiler deletes the exchange: for the checks to say."""
@@ -204,7 +209,7 @@ def result_of_a_function_that_has_none(sig, out):
     tl.store(out, library_i32("aclshmem_fence"))  # <fence>
 
 
-@CASES.case("x: *fp16, n: i32")
+@CASES.case("x: *fp16, n: i32", memory="")
 @triton.jit
 def function_of_a_library_of_the_users_own(x, n):
     own_library("/opt/mine.bc", "mine_flush", x, n)

@@ -23,7 +23,7 @@ def _gated(x, y, out, offsets):
     tl.store(out + offsets, tl.exp(values) * tl.load(y + offsets) + values)
 
 
-@CASES.case(ADD, B=8192)
+@CASES.case(ADD, B=8192, memory="load x, load y, store out")
 @triton.jit
 def block_that_fits(x, y, out, B: tl.constexpr):
     _gated(x, y, out, tl.program_id(0) * B + tl.arange(0, B))
@@ -37,14 +37,14 @@ def block_that_overflows_ub(x, y, out, B: tl.constexpr):  # <kernel>
     _gated(x, y, out, tl.program_id(0) * B + tl.arange(0, B))
 
 
-@CASES.case(f"{ADD}, n: i32", Passes(notes=RETRIED), B=16384)
+@CASES.case(f"{ADD}, n: i32", Passes(notes=RETRIED), B=16384, memory="load x, load y, store out")
 @triton.jit
 def loop_that_fits_only_without_multibuffering(x, y, out, n, B: tl.constexpr):
     for turn in range(0, n):
         _gated(x, y, out, turn * B + tl.arange(0, B))
 
 
-@CASES.case(f"{ADD}, n: i32", B=16384, options={"multibuffer": False})
+@CASES.case(f"{ADD}, n: i32", B=16384, options={"multibuffer": False}, memory="load x, load y, store out")
 @triton.jit
 def loop_launched_without_multibuffering(x, y, out, n, B: tl.constexpr):
     for turn in range(0, n):
@@ -72,7 +72,7 @@ def _tiled(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     tl.store(c + rows * N + columns, total.to(tl.float16))
 
 
-@CASES.case(PRODUCT, Passes(CUBE), BM=128, BN=256, BK=128)
+@CASES.case(PRODUCT, Passes(CUBE), BM=128, BN=256, BK=128, memory="load a, load b, store c")
 @triton.jit
 def product_that_fills_l0c(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     _tiled(a, b, c, N, K, BM, BN, BK)
@@ -90,7 +90,7 @@ def product_that_overflows_l0c(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr
     _tiled(a, b, c, N, K, BM, BN, BK)
 
 
-@CASES.case(PRODUCT, Passes(CUBE, notes=RETRIED), BM=128, BN=256, BK=512)
+@CASES.case(PRODUCT, Passes(CUBE, notes=RETRIED), BM=128, BN=256, BK=512, memory="load a, load b, store c")
 @triton.jit
 def product_that_fits_only_without_multibuffering(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     _tiled(a, b, c, N, K, BM, BN, BK)

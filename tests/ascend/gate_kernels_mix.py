@@ -29,6 +29,7 @@ def _product(a, b, K, N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     Passes(MIX),
     types="fp16 bf16 fp32",
     **TILE,
+    memory="load a, load b, load token(buf), store c, store ptr(buf)",
 )
 @triton.jit
 def panels_pushed_and_multiplied(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -52,7 +53,13 @@ def panels_pushed_and_multiplied(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: 
         tl.store(c + (source * BM + rows) * N + columns, total.to(c.dtype.element_ty))
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *T, N: i32, K: i32", Passes(MIX), types="i32 i64", **TILE)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *T, N: i32, K: i32",
+    Passes(MIX),
+    types="i32 i64",
+    **TILE,
+    memory="load a, load b, load token(buf), store c, store ptr(buf)",
+)
 @triton.jit
 def product_sent_with_a_signal(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """The cube stores to the peer; what arrives is scaled on the vector cores."""
@@ -66,7 +73,12 @@ def product_sent_with_a_signal(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl
     tl.store(c + rows * N + columns, (arrived * 2.0).to(tl.float16))
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32", Passes(MIX), **TILE)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32",
+    Passes(MIX),
+    **TILE,
+    memory="load a, load b, load token(buf), store c, store ptr(buf), store workspace",
+)
 @triton.jit
 def each_kind_of_call_after_a_product(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.arange(0, BM)[:, None]
@@ -83,7 +95,12 @@ def each_kind_of_call_after_a_product(a, b, c, buf, sig, N, K, BM: tl.constexpr,
     tl.store(c + rows * N + columns, (arrived + 1.0).to(tl.float16))
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32", Passes(MIX), **TILE)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32",
+    Passes(MIX),
+    **TILE,
+    memory="load a, load b, store c, store ptr(buf), store workspace",
+)
 @triton.jit
 def vector_half_that_cannot_be_halved(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """A sum over the whole tile: both vector cores would need all of it."""
@@ -98,7 +115,12 @@ def vector_half_that_cannot_be_halved(a, b, c, buf, sig, N, K, BM: tl.constexpr,
     libshmem_device.barrier_all()
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32", Passes(MIX), **TILE)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32",
+    Passes(MIX),
+    **TILE,
+    memory="load a, load b, load token(buf), store c, store ptr(buf), store workspace",
+)
 @triton.jit
 def one_number_of_a_product_sent(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     total = _product(a, b, K, N, BM, BN, BK)
@@ -110,7 +132,12 @@ def one_number_of_a_product_sent(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: 
     tl.store(c + tl.program_id(0), tl.load(dl.consume_token(buf, token) + tl.program_id(0)).to(tl.float16))
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp32, buf: *fp32, N: i32, K: i32", Passes(MIX), **TILE)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp32, buf: *fp32, N: i32, K: i32",
+    Passes(MIX),
+    **TILE,
+    memory="load a, load b, load buf, store buf, store ptr(c)",
+)
 @triton.jit
 def product_reduced_by_atomics_then_scattered(a, b, c, buf, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """Product and reduce-scatter: partial products travel by copies, sums are atomics in the receiver's memory."""
@@ -127,7 +154,12 @@ def product_reduced_by_atomics_then_scattered(a, b, c, buf, N, K, BM: tl.constex
         libshmem_device.barrier_all()
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16, buf: *fp32, N: i32, K: i32, pull: i32", Passes(MIX), **TILE)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, N: i32, K: i32, pull: i32",
+    Passes(MIX),
+    **TILE,
+    memory="load a, load b, load ptr(buf), store buf, store c",
+)
 @triton.jit
 def product_pulled_from_all_ranks(a, b, c, buf, N, K, pull, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """Product and all-reduce in one shot."""
@@ -141,7 +173,14 @@ def product_pulled_from_all_ranks(a, b, c, buf, N, K, pull, BM: tl.constexpr, BN
     tl.store(c + rows * N + columns, total.to(tl.float16))
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16, sig: *i64, N: i32, K: i32", Passes(MIX), BM=64, BN=64, BK=64)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16, sig: *i64, N: i32, K: i32",
+    Passes(MIX),
+    BM=64,
+    BN=64,
+    BK=64,
+    memory="load b, load token(a), store c",
+)
 @triton.jit
 def block_pointers_of_a_waited_operand(a, b, c, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     token = dl.wait(sig, 1, "gpu", "acquire", waitValue=1)
@@ -159,7 +198,13 @@ def block_pointers_of_a_waited_operand(a, b, c, sig, N, K, BM: tl.constexpr, BN:
 # ---- products alone -------------------------------------------------------------------------------------------------
 
 
-@CASES.case("a: *T, b: *T, c: *fp32, N: i32, K: i32", Passes(CUBE), types="fp16 bf16 fp32", **TILE)
+@CASES.case(
+    "a: *T, b: *T, c: *fp32, N: i32, K: i32",
+    Passes(CUBE),
+    types="fp16 bf16 fp32",
+    **TILE,
+    memory="load a, load b, store c",
+)
 @triton.jit
 def product_alone(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.arange(0, BM)[:, None]
@@ -167,7 +212,14 @@ def product_alone(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
     tl.store(c + rows * N + columns, _product(a, b, K, N, BM, BN, BK))
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16, M: i32, N: i32, K: i32", Passes(MIX), BM=48, BN=80, BK=32)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16, M: i32, N: i32, K: i32",
+    Passes(MIX),
+    BM=48,
+    BN=80,
+    BK=32,
+    memory="load a, load b, store c, store workspace",
+)
 @triton.jit
 def product_of_odd_tiles_with_edges(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)[:, None]
@@ -181,7 +233,7 @@ def product_of_odd_tiles_with_edges(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.c
     tl.store(c + rows * N + columns, tl.maximum(total, 0.0).to(tl.float16), mask=(rows < M) & (columns < N))
 
 
-@CASES.case("a: *i8, b: *i8, c: *i32", Passes(CUBE), BM=32, BN=32, BK=32)
+@CASES.case("a: *i8, b: *i8, c: *i32", Passes(CUBE), BM=32, BN=32, BK=32, memory="load a, load b, store c")
 @triton.jit
 def product_of_bytes(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     left = tl.load(a + tl.arange(0, BM)[:, None] * BK + tl.arange(0, BK)[None, :])
@@ -189,7 +241,14 @@ def product_of_bytes(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
     tl.store(c + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], tl.dot(left, right, out_dtype=tl.int32))
 
 
-@CASES.case("a: *fp16, b: *fp16, c: *fp16", Passes(MIX), BM=32, BN=32, BK=32)
+@CASES.case(
+    "a: *fp16, b: *fp16, c: *fp16",
+    Passes(MIX),
+    BM=32,
+    BN=32,
+    BK=32,
+    memory="load a, load b, store c, store workspace",
+)
 @triton.jit
 def product_of_a_transposed_tile(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     left = tl.load(a + tl.arange(0, BM)[:, None] * BK + tl.arange(0, BK)[None, :])

@@ -9,7 +9,7 @@ import tdist.language as dl
 CASES = Cases()
 
 
-@CASES.case("buf: *T, out: *T, n: i32", types="fp16 fp32 i32", R=8, C=32)
+@CASES.case("buf: *T, out: *T, n: i32", types="fp16 fp32 i32", R=8, C=32, memory="load ptr(buf), store out")
 @triton.jit
 def reductions_of_remote_rows(buf, out, n, R: tl.constexpr, C: tl.constexpr):
     there = dl.symm_at(buf, 1)
@@ -19,7 +19,7 @@ def reductions_of_remote_rows(buf, out, n, R: tl.constexpr, C: tl.constexpr):
     tl.store(out + tl.arange(0, R), tl.sum(tile, axis=1) + tl.max(tile, axis=1) - tl.min(tile, axis=1))
 
 
-@CASES.case("buf: *fp32, out: *fp32, columns: i32", B=256)
+@CASES.case("buf: *fp32, out: *fp32, columns: i32", B=256, memory="load ptr(buf), store out")
 @triton.jit
 def softmax_of_a_remote_row(buf, out, columns, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -28,13 +28,13 @@ def softmax_of_a_remote_row(buf, out, columns, B: tl.constexpr):
     tl.store(out + offsets, powers / tl.sum(powers, axis=0), mask=offsets < columns)
 
 
-@CASES.case("buf: *fp32, out: *fp32", B=64)
+@CASES.case("buf: *fp32, out: *fp32", B=64, memory="load ptr(buf), store out")
 @triton.jit
 def running_sum_of_a_remote_block(buf, out, B: tl.constexpr):
     tl.store(out + tl.arange(0, B), tl.cumsum(tl.load(dl.symm_at(buf, 1) + tl.arange(0, B)), axis=0))
 
 
-@CASES.case("buf: *fp16, out: *fp16", R=16, C=32)
+@CASES.case("buf: *fp16, out: *fp16", R=16, C=32, memory="load ptr(buf), store out")
 @triton.jit
 def transposed_remote_tile(buf, out, R: tl.constexpr, C: tl.constexpr):
     rows = tl.arange(0, R)
@@ -43,7 +43,7 @@ def transposed_remote_tile(buf, out, R: tl.constexpr, C: tl.constexpr):
     tl.store(out + columns[:, None] * R + rows[None, :], tl.trans(tile))
 
 
-@CASES.case("buf: *fp16, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, out: *fp16, n: i32", B=64, memory="load ptr(buf), store out")
 @triton.jit
 def choices_between_values(buf, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -51,35 +51,35 @@ def choices_between_values(buf, out, n, B: tl.constexpr):
     tl.store(out + offsets, tl.where((offsets % 3 == 0) & (values > 0), values * 2, -values))
 
 
-@CASES.case("buf: *T, out: *fp32", types="i8 i16 i32 bf16", B=64)
+@CASES.case("buf: *T, out: *fp32", types="i8 i16 i32 bf16", B=64, memory="load ptr(buf), store out")
 @triton.jit
 def conversions(buf, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
     tl.store(out + offsets, tl.load(dl.symm_at(buf, 1) + offsets).to(tl.float32) * 0.5)
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i64", B=64)
+@CASES.case("x: *fp16, buf: *fp16, n: i64", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def offsets_of_64_bits(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B) + n * 4096
     tl.store(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets))
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i32", B=61)
+@CASES.case("x: *fp16, buf: *fp16, n: i32", B=61, memory="load x, store ptr(buf)")
 @triton.jit
 def block_of_61_elements(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
     tl.store(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets, mask=offsets < n, other=0.0), mask=offsets < n)
 
 
-@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64)
+@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def every_third_element(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
     tl.store(dl.symm_at(buf, 1) + offsets * 3, tl.load(x + offsets * 3 + 1))
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64)
+@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def nested_loops_and_conditions(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -92,7 +92,7 @@ def nested_loops_and_conditions(x, buf, n, B: tl.constexpr):
                 tl.store(there + chunk * B + offsets, offsets.to(tl.float16))
 
 
-@CASES.case("x: *fp32, out: *fp32, n: i32", B=64)
+@CASES.case("x: *fp32, out: *fp32, n: i32", B=64, memory="load x, store out")
 @triton.jit
 def carried_values_without_anything_distributed(x, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -104,7 +104,7 @@ def carried_values_without_anything_distributed(x, out, n, B: tl.constexpr):
     tl.store(out + offsets, total + count.to(tl.float32))
 
 
-@CASES.case("x: *fp32, out: *fp32, n: i32", B=64)
+@CASES.case("x: *fp32, out: *fp32, n: i32", B=64, memory="load x, store out")
 @triton.jit
 def one_program_of_three_dimensions(x, out, n, B: tl.constexpr):
     block = (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(2) + tl.program_id(2)
@@ -112,14 +112,14 @@ def one_program_of_three_dimensions(x, out, n, B: tl.constexpr):
     tl.store(out + offsets, tl.sqrt(tl.abs(tl.load(x + offsets, mask=offsets < n))), mask=offsets < n)
 
 
-@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64)
+@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def assertion_in_a_kernel(x, buf, n, B: tl.constexpr):
     tl.device_assert(n > 0, "nothing to send")
     tl.store(dl.symm_at(buf, 1) + tl.arange(0, B), tl.load(x + tl.arange(0, B)))
 
 
-@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64)
+@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def print_in_a_kernel(x, buf, n, B: tl.constexpr):
     tl.device_print("n", n)
@@ -134,7 +134,7 @@ def _larger(left, right):
     return tl.maximum(left, right)
 
 
-@CASES.case("buf: *fp32, out: *fp32", B=64)
+@CASES.case("buf: *fp32, out: *fp32", B=64, memory="load ptr(buf), store out")
 @triton.jit
 def scans_and_reductions_by_a_function(buf, out, B: tl.constexpr):
     values = tl.load(dl.symm_at(buf, 1) + tl.arange(0, B))
@@ -143,14 +143,14 @@ def scans_and_reductions_by_a_function(buf, out, B: tl.constexpr):
     tl.store(out + B, tl.argmax(values, 0).to(tl.float32))
 
 
-@CASES.case("buf: *T, out: *T", types="fp32 fp16", B=64)
+@CASES.case("buf: *T, out: *T", types="fp32 fp16", B=64, memory="load ptr(buf), store out")
 @triton.jit
 def sorted_and_reversed(buf, out, B: tl.constexpr):
     values = tl.load(dl.symm_at(buf, 1) + tl.arange(0, B))
     tl.store(out + tl.arange(0, B), tl.sort(values) + tl.flip(values))
 
 
-@CASES.case("x: *fp32, buf: *fp32", B=64)
+@CASES.case("x: *fp32, buf: *fp32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def joined_and_interleaved(x, buf, B: tl.constexpr):
     left = tl.load(x + tl.arange(0, B))
@@ -161,7 +161,9 @@ def joined_and_interleaved(x, buf, B: tl.constexpr):
     tl.store(there + 2 * B + pairs, tl.join(left, right))
 
 
-@CASES.case("index: *i32, x: *fp32, counts: *i32, out: *fp32", B=64)
+@CASES.case(
+    "index: *i32, x: *fp32, counts: *i32, out: *fp32", B=64, memory="load index, load x, store out, store ptr(counts)"
+)
 @triton.jit
 def histogram_gather_and_random_numbers(index, x, counts, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -170,7 +172,7 @@ def histogram_gather_and_random_numbers(index, x, counts, out, B: tl.constexpr):
     tl.store(out + offsets, tl.gather(tl.load(x + offsets), where, 0) + tl.rand(7, offsets))
 
 
-@CASES.case("x: *T, buf: *T", types="fp16 fp32", B=64)
+@CASES.case("x: *T, buf: *T", types="fp16 fp32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def functions_of_a_number(x, buf, B: tl.constexpr):
     value = tl.load(x + tl.arange(0, B)).to(tl.float32)
@@ -179,7 +181,7 @@ def functions_of_a_number(x, buf, B: tl.constexpr):
     tl.store(dl.symm_at(buf, 1) + tl.arange(0, B), result.to(buf.dtype.element_ty))
 
 
-@CASES.case("x: *T, y: *T, buf: *T", types="i32 i64 u8", B=64)
+@CASES.case("x: *T, y: *T, buf: *T", types="i32 i64 u8", B=64, memory="load x, load y, store ptr(buf)")
 @triton.jit
 def arithmetic_of_integers(x, y, buf, B: tl.constexpr):
     left = tl.load(x + tl.arange(0, B))
@@ -187,7 +189,7 @@ def arithmetic_of_integers(x, y, buf, B: tl.constexpr):
     tl.store(dl.symm_at(buf, 1) + tl.arange(0, B), (left // right + left % right) ^ (left >> 2) & ~right)
 
 
-@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64)
+@CASES.case("x: *fp32, buf: *fp32, n: i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def addresses_with_remainders_and_negative_steps(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -196,7 +198,7 @@ def addresses_with_remainders_and_negative_steps(x, buf, n, B: tl.constexpr):
     tl.store(there + B + offsets, tl.load(x + offsets // 4))
 
 
-@CASES.case("x: *fp32, buf: *fp32", B=64)
+@CASES.case("x: *fp32, buf: *fp32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def loop_that_is_unrolled(x, buf, B: tl.constexpr):
     for peer in tl.static_range(4):

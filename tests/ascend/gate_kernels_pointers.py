@@ -13,7 +13,7 @@ OTHER_FORM = "fails on the calls of this kernel as `call` .* in another form"
 # ---- scalar pointers ------------------------------------------------------------------------------------------------
 
 
-@CASES.case("x: *T, buf: *T, n: i32", types=TYPES, B=64)
+@CASES.case("x: *T, buf: *T, n: i32", types=TYPES, B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def remote_pointer_walks_with_a_loop(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -25,7 +25,7 @@ def remote_pointer_walks_with_a_loop(x, buf, n, B: tl.constexpr):
         here += B
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def pointer_consumed_anew_in_each_turn(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -39,7 +39,7 @@ def pointer_consumed_anew_in_each_turn(buf, sig, out, n, B: tl.constexpr):
         there += B
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64)
+@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def remote_pointer_walks_with_a_while(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -51,7 +51,7 @@ def remote_pointer_walks_with_a_while(x, buf, n, B: tl.constexpr):
         turn += 1
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64)
+@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def peer_chosen_by_branches(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -62,7 +62,7 @@ def peer_chosen_by_branches(x, buf, n, B: tl.constexpr):
     tl.store(there + offsets, tl.load(x + offsets))
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64)
+@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64, memory="load x, store buf | ptr(buf)")
 @triton.jit
 def local_or_remote(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -72,7 +72,7 @@ def local_or_remote(x, buf, n, B: tl.constexpr):
     tl.store(target + offsets, tl.load(x + offsets))
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64)
+@CASES.case("x: *fp16, buf: *fp16, n: i32", B=64, memory="load x, store buf, store ptr(buf)")
 @triton.jit
 def each_branch_stores(x, buf, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -106,7 +106,7 @@ def pointer_that_hops_from_peer_to_peer(x, buf, n, B: tl.constexpr):
         tl.store(target + offsets, tl.load(x + offsets))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16", B=64, memory="load token(buf), load token(token(buf)), store out")
 @triton.jit
 def one_base_consumed_twice(buf, sig, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -117,7 +117,9 @@ def one_base_consumed_twice(buf, sig, out, B: tl.constexpr):
     tl.store(out + offsets, tl.load(left + offsets) + tl.load(right + B + offsets))
 
 
-@CASES.case("x: *fp16, buf: *fp16, sig: *i32, slot: i32", B=64)
+@CASES.case(
+    "x: *fp16, buf: *fp16, sig: *i32, slot: i32", B=64, memory="load token(ptr(buf)), load x, store ptr(buf), store x"
+)
 @triton.jit
 def slots_of_buffers_and_signals(x, buf, sig, slot, B: tl.constexpr):
     """symm_at and consume_token of pointers with an offset, and of each other's results."""
@@ -130,7 +132,7 @@ def slots_of_buffers_and_signals(x, buf, sig, slot, B: tl.constexpr):
     tl.store(x + offsets, tl.load(again + offsets))
 
 
-@CASES.case("buf: *fp16, sig: *i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32", B=64, memory="store ptr(buf)")
 @triton.jit
 def signal_to_a_translated_address(buf, sig, B: tl.constexpr):
     """Goes through; that the library translates the address twice is for the check of effects to say."""
@@ -138,7 +140,7 @@ def signal_to_a_translated_address(buf, sig, B: tl.constexpr):
     dl.notify(dl.symm_at(sig, 1), 1, signal=1)
 
 
-@CASES.case("buf: *T, sig: *i32, out: *T, n: i32", types=TYPES)
+@CASES.case("buf: *T, sig: *i32, out: *T, n: i32", types=TYPES, memory="load token(buf), store ptr(out)")
 @triton.jit
 def scalar_load_and_store(buf, sig, out, n):
     token = dl.wait(sig, 1, "gpu", "acquire", waitValue=1)
@@ -147,7 +149,7 @@ def scalar_load_and_store(buf, sig, out, n):
     dl.notify(sig, 1, signal=1)
 
 
-@CASES.case("buf: *fp16, x: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, x: *fp16, n: i32", B=64, memory="load buf, load x, store ptr(buf), store x")
 @triton.jit
 def store_seen_through_the_own_remote_pointer(buf, x, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -156,7 +158,7 @@ def store_seen_through_the_own_remote_pointer(buf, x, n, B: tl.constexpr):
     tl.store(x + offsets, tl.load(buf + offsets))
 
 
-@CASES.case("buf: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, n: i32", B=64, memory="store ptr(buf)")
 @triton.jit
 def words_of_another_type(buf, n, B: tl.constexpr):
     """A cast of the pointer before it is translated."""
@@ -168,7 +170,7 @@ def words_of_another_type(buf, n, B: tl.constexpr):
 # ---- tensors of pointers --------------------------------------------------------------------------------------------
 
 
-@CASES.case("x: *T, buf: *T, n: i32", types=TYPES, B=64)
+@CASES.case("x: *T, buf: *T, n: i32", types=TYPES, B=64, memory="load x, store ptr(buf)")
 @triton.jit
 def tensor_of_remote_pointers_walks(x, buf, n, B: tl.constexpr):
     there = dl.symm_at(buf, dl.rank() + 1) + tl.arange(0, B)
@@ -179,7 +181,7 @@ def tensor_of_remote_pointers_walks(x, buf, n, B: tl.constexpr):
         here += B
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def tensor_of_pointers_consumed_in_each_turn(buf, sig, out, n, B: tl.constexpr):
     here = buf + tl.arange(0, B)
@@ -192,7 +194,7 @@ def tensor_of_pointers_consumed_in_each_turn(buf, sig, out, n, B: tl.constexpr):
         there += B
 
 
-@CASES.case("buf: *T, sig: *i32, out: *T, n: i32", types=TYPES, R=16, C=32)
+@CASES.case("buf: *T, sig: *i32, out: *T, n: i32", types=TYPES, R=16, C=32, memory="load token(buf), store out")
 @triton.jit
 def tensor_of_pointers_in_two_dimensions(buf, sig, out, n, R: tl.constexpr, C: tl.constexpr):
     rows = tl.arange(0, R)[:, None]
@@ -202,7 +204,7 @@ def tensor_of_pointers_in_two_dimensions(buf, sig, out, n, R: tl.constexpr, C: t
     tl.store(out + rows * C + columns, tl.load(here, mask=columns < n, other=0))
 
 
-@CASES.case("buf: *fp32, sig: *i32, out: *fp32", A=4, R=8, C=16)
+@CASES.case("buf: *fp32, sig: *i32, out: *fp32", A=4, R=8, C=16, memory="load token(buf), store out")
 @triton.jit
 def tensor_of_pointers_in_three_dimensions(buf, sig, out, A: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     planes = tl.arange(0, A)[:, None, None]
@@ -213,7 +215,7 @@ def tensor_of_pointers_in_three_dimensions(buf, sig, out, A: tl.constexpr, R: tl
     tl.store(out + offsets, tl.load(dl.consume_token(buf + offsets, token)))
 
 
-@CASES.case("index: *i32, buf: *T, out: *T", types="fp16 fp32", B=64)
+@CASES.case("index: *i32, buf: *T, out: *T", types="fp16 fp32", B=64, memory="load index, load ptr(buf), store out")
 @triton.jit
 def gather_from_a_peer(index, buf, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -221,7 +223,7 @@ def gather_from_a_peer(index, buf, out, B: tl.constexpr):
     tl.store(out + offsets, tl.load(there + tl.load(index + offsets)))
 
 
-@CASES.case("index: *i32, x: *fp32, buf: *fp32", B=64)
+@CASES.case("index: *i32, x: *fp32, buf: *fp32", B=64, memory="load index, load x, store ptr(buf)")
 @triton.jit
 def scatter_to_a_peer(index, x, buf, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -229,7 +231,7 @@ def scatter_to_a_peer(index, x, buf, B: tl.constexpr):
     tl.store(there + tl.load(index + offsets), tl.load(x + offsets))
 
 
-@CASES.case("x: *fp16, buf: *fp16, n: i32, stride: i32", R=16, C=32)
+@CASES.case("x: *fp16, buf: *fp16, n: i32, stride: i32", R=16, C=32, memory="load x, store ptr(buf)")
 @triton.jit
 def strided_rows_to_a_peer(x, buf, n, stride, R: tl.constexpr, C: tl.constexpr):
     rows = tl.arange(0, R)[:, None]
@@ -239,7 +241,7 @@ def strided_rows_to_a_peer(x, buf, n, stride, R: tl.constexpr, C: tl.constexpr):
     tl.store(dl.symm_at(buf, 1) + rows * stride + columns, tile, mask=mask)
 
 
-@CASES.case("x: *fp16, buf: *fp16", R=12, C=40)
+@CASES.case("x: *fp16, buf: *fp16", R=12, C=40, memory="load x, store ptr(buf)")
 @triton.jit
 def shape_without_powers_of_two(x, buf, R: tl.constexpr, C: tl.constexpr):
     rows = tl.arange(0, R)[:, None]
@@ -250,7 +252,7 @@ def shape_without_powers_of_two(x, buf, R: tl.constexpr, C: tl.constexpr):
 # ---- block pointers -------------------------------------------------------------------------------------------------
 
 
-@CASES.case("x: *T, buf: *T, M: i32, N: i32", types="fp16 bf16 fp32", BM=16, BN=32)
+@CASES.case("x: *T, buf: *T, M: i32, N: i32", types="fp16 bf16 fp32", BM=16, BN=32, memory="load x, store ptr(buf)")
 @triton.jit
 def block_pointer_on_a_peer(x, buf, M, N, BM: tl.constexpr, BN: tl.constexpr):
     here = tl.make_block_ptr(x, (M, N), (N, 1), (0, 0), (BM, BN), (1, 0))
@@ -261,7 +263,7 @@ def block_pointer_on_a_peer(x, buf, M, N, BM: tl.constexpr, BN: tl.constexpr):
         there = tl.advance(there, (0, BN))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, M: i32, N: i32", BM=16, BN=32)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, M: i32, N: i32", BM=16, BN=32, memory="load token(buf), store out")
 @triton.jit
 def block_pointer_on_a_consumed_base(buf, sig, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
     token = dl.wait(sig, 1, "gpu", "acquire", waitValue=1)
@@ -270,7 +272,7 @@ def block_pointer_on_a_consumed_base(buf, sig, out, M, N, BM: tl.constexpr, BN: 
     tl.store(there, tl.load(here, boundary_check=(0, 1)), boundary_check=(0, 1))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, M: i32, N: i32", BM=16, BN=32)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, M: i32, N: i32", BM=16, BN=32, memory="load token(buf), store out")
 @triton.jit
 def block_pointer_consumed(buf, sig, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
     here = tl.make_block_ptr(buf, (M, N), (N, 1), (0, 0), (BM, BN), (1, 0))
@@ -279,7 +281,13 @@ def block_pointer_consumed(buf, sig, out, M, N, BM: tl.constexpr, BN: tl.constex
     tl.store(there, tl.load(dl.consume_token(here, token), boundary_check=(0, 1)), boundary_check=(0, 1))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, M: i32, N: i32", Passes(notes=(OTHER_FORM,)), BM=16, BN=32)
+@CASES.case(
+    "buf: *fp16, sig: *i32, out: *fp16, M: i32, N: i32",
+    Passes(notes=(OTHER_FORM,)),
+    BM=16,
+    BN=32,
+    memory="load token(buf), store out",
+)
 @triton.jit
 def block_pointer_consumed_in_each_turn(buf, sig, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
     here = tl.make_block_ptr(buf, (M, N), (N, 1), (0, 0), (BM, BN), (1, 0))
@@ -295,7 +303,7 @@ def block_pointer_consumed_in_each_turn(buf, sig, out, M, N, BM: tl.constexpr, B
 # ---- the adapter's own limits, without anything distributed ---------------------------------------------------------
 
 
-@CASES.case("x: *fp16, n: i32", B=64)
+@CASES.case("x: *fp16, n: i32", B=64, memory="store x")
 @triton.jit
 def local_pointer_moved_by_a_branch(x, n, B: tl.constexpr):
     """triton-adapter-opt 3.2.0 crashes on a scalar pointer that an `if` gives; the offsets go through instead."""
@@ -316,14 +324,14 @@ def local_pointer_of_two_arguments(x, y, n, B: tl.constexpr):
     tl.store(target + tl.arange(0, B), 2.0)
 
 
-@CASES.case("x: *fp16, n: i32", B=64)
+@CASES.case("x: *fp16, n: i32", B=64, memory="store x")
 @triton.jit
 def local_words_of_another_type(x, n, B: tl.constexpr):
     words = (x + n).to(tl.pointer_type(tl.int16), bitcast=True)
     tl.store(words + tl.arange(0, B), tl.arange(0, B).to(tl.int16))
 
 
-@CASES.case("table: *i64, out: *fp16, n: i32", Passes(), B=64)
+@CASES.case("table: *i64, out: *fp16, n: i32", Passes(), B=64, memory="load address, load table, store out")
 @triton.jit
 def pointer_out_of_a_table(table, out, n, B: tl.constexpr):
     source = tl.load(table + n).to(tl.pointer_type(tl.float16))

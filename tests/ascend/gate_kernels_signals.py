@@ -13,7 +13,12 @@ NUMBERS = "fp16 bf16 fp32 i8 i16 i32"
 # ---- a signal behind a store ----------------------------------------------------------------------------------------
 
 
-@CASES.case("x: *T, buf: *T, sig: *i32, out: *T, n: i32", types=NUMBERS, B=256)
+@CASES.case(
+    "x: *T, buf: *T, sig: *i32, out: *T, n: i32",
+    types=NUMBERS,
+    B=256,
+    memory="load token(buf), load x, store out, store ptr(buf)",
+)
 @triton.jit
 def push_to_all_and_wait_for_all(x, buf, sig, out, n, B: tl.constexpr):
     """Each rank pushes its block to all others, with a signal each, and copies what arrives."""
@@ -32,7 +37,9 @@ def push_to_all_and_wait_for_all(x, buf, sig, out, n, B: tl.constexpr):
         tl.store(out + source * B + offsets, block, mask=offsets < n)
 
 
-@CASES.case("x: *fp16, buf: *fp16, sig: *i32, out: *fp16", B=512)
+@CASES.case(
+    "x: *fp16, buf: *fp16, sig: *i32, out: *fp16", B=512, memory="load token(buf), load x, store out, store ptr(buf)"
+)
 @triton.jit
 def fence_between_store_and_signal(x, buf, sig, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -44,7 +51,9 @@ def fence_between_store_and_signal(x, buf, sig, out, B: tl.constexpr):
     tl.store(out + offsets, tl.load(dl.consume_token(buf, token) + offsets))
 
 
-@CASES.case("x: *bf16, buf: *bf16, sig: *i32, out: *bf16", B=512)
+@CASES.case(
+    "x: *bf16, buf: *bf16, sig: *i32, out: *bf16", B=512, memory="load token(buf), load x, store out, store ptr(buf)"
+)
 @triton.jit
 def quiet_between_store_and_signal(x, buf, sig, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -56,7 +65,12 @@ def quiet_between_store_and_signal(x, buf, sig, out, B: tl.constexpr):
     tl.store(out + offsets, tl.load(dl.consume_token(buf, token) + offsets))
 
 
-@CASES.case("x: *fp32, buf: *fp32, sig: *T, n: i32", types="i64 u64", B=128)
+@CASES.case(
+    "x: *fp32, buf: *fp32, sig: *T, n: i32",
+    types="i64 u64",
+    B=128,
+    memory="load token(buf), load x, store ptr(buf), store x",
+)
 @triton.jit
 def signal_words_of_64_bits(x, buf, sig, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -68,7 +82,9 @@ def signal_words_of_64_bits(x, buf, sig, n, B: tl.constexpr):
     tl.store(x + offsets, tl.load(dl.consume_token(buf, token) + offsets))
 
 
-@CASES.case("x: *fp16, buf: *fp16, count: *i32, out: *fp16", B=128)
+@CASES.case(
+    "x: *fp16, buf: *fp16, count: *i32, out: *fp16", B=128, memory="load token(buf), load x, store out, store ptr(buf)"
+)
 @triton.jit
 def counter_that_all_ranks_add_to(x, buf, count, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -84,7 +100,7 @@ def counter_that_all_ranks_add_to(x, buf, count, out, B: tl.constexpr):
         tl.store(out + source * B + offsets, tl.load(buf + source * B + offsets))
 
 
-@CASES.case("flag: *i32")
+@CASES.case("flag: *i32", memory="")
 @triton.jit
 def one_word_put_and_a_barrier(flag):
     me = libshmem_device.my_pe()
@@ -93,7 +109,12 @@ def one_word_put_and_a_barrier(flag):
     libshmem_device.barrier_all_vec()
 
 
-@CASES.case("x: *T, buf: *T, sig: *i32, out: *T, n: i32, epoch: i32", types="fp16 fp32", B=256)
+@CASES.case(
+    "x: *T, buf: *T, sig: *i32, out: *T, n: i32, epoch: i32",
+    types="fp16 fp32",
+    B=256,
+    memory="load token(ptr(buf)), load x, store buf, store out",
+)
 @triton.jit
 def all_reduce_with_epochs(x, buf, sig, out, n, epoch, B: tl.constexpr):
     """Loads from all peers; the signals carry the number of the launch, so nothing is reset."""
@@ -112,7 +133,7 @@ def all_reduce_with_epochs(x, buf, sig, out, n, epoch, B: tl.constexpr):
     tl.store(out + offsets, total.to(out.dtype.element_ty), mask=mask)
 
 
-@CASES.case("buf: *fp16, full: *i32, empty: *i32, out: *fp16, n: i32", B=256)
+@CASES.case("buf: *fp16, full: *i32, empty: *i32, out: *fp16, n: i32", B=256, memory="load token(buf), store out")
 @triton.jit
 def slot_handed_back_after_its_loads(buf, full, empty, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -122,14 +143,14 @@ def slot_handed_back_after_its_loads(buf, full, empty, out, n, B: tl.constexpr):
         dl.notify(empty, 1, signal=turn + 1)
 
 
-@CASES.case("out: *i32")
+@CASES.case("out: *i32", memory="store out")
 @triton.jit
 def who_and_how_many(out):
     tl.store(out, dl.rank())
     tl.store(out + 1, dl.num_ranks() + libshmem_device.my_pe() * libshmem_device.n_pes())
 
 
-@CASES.case("buf: *T", types=NUMBERS)
+@CASES.case("buf: *T", types=NUMBERS, memory="store ptr(buf)")
 @triton.jit
 def one_number_to_each_peer(buf):
     for peer in range(0, dl.num_ranks()):
@@ -139,7 +160,7 @@ def one_number_to_each_peer(buf):
 # ---- waits ----------------------------------------------------------------------------------------------------------
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16", Passes(lost=("distributed.wait",)), B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16", Passes(lost=("distributed.wait",)), B=64, memory="load buf, store out")
 @triton.jit
 def wait_whose_token_nobody_takes(buf, sig, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -147,7 +168,7 @@ def wait_whose_token_nobody_takes(buf, sig, out, B: tl.constexpr):
     tl.store(out + offsets, tl.load(buf + offsets))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def tokens_of_a_loop_summed(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -159,7 +180,7 @@ def tokens_of_a_loop_summed(buf, sig, out, n, B: tl.constexpr):
         tl.store(out + slot * B + offsets, tl.load(block + slot * B + offsets))
 
 
-@CASES.case("buf: *bf16, sig: *T, out: *bf16, n: i32", types="i32 i64", B=64)
+@CASES.case("buf: *bf16, sig: *T, out: *bf16, n: i32", types="i32 i64", B=64, memory="load token(buf), store out")
 @triton.jit
 def wait_under_a_condition_for_many_slots(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -169,7 +190,7 @@ def wait_under_a_condition_for_many_slots(buf, sig, out, n, B: tl.constexpr):
     tl.store(out + offsets, tl.load(dl.consume_token(buf, token) + offsets))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def the_same_wait_in_each_turn(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -178,7 +199,7 @@ def the_same_wait_in_each_turn(buf, sig, out, n, B: tl.constexpr):
         tl.store(out + turn * B + offsets, tl.load(dl.consume_token(buf, token) + offsets))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16", B=64, memory="load buf, load token(buf), store out")
 @triton.jit
 def two_loads_around_a_wait(buf, sig, out, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -188,16 +209,28 @@ def two_loads_around_a_wait(buf, sig, out, B: tl.constexpr):
     tl.store(out + offsets, before + after)
 
 
-@CASES.case("sig: *i32, buf: *fp16, out: *fp16", B=64)
+@CASES.case("sig: *i32, buf: *fp16, out: *fp16", B=64, memory="load buf, store out")
 @triton.jit
-def loop_that_polls_by_itself(sig, buf, out, B: tl.constexpr):
+def loop_that_polls_and_only_reads(sig, buf, out, B: tl.constexpr):
+    """Goes through, without the loop: triton-adapter-opt deletes what only reads, volatile or not."""
     offsets = tl.arange(0, B)
     while tl.load(sig, volatile=True) != 1:
         pass
     tl.store(out + offsets, tl.load(buf + offsets))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("sig: *i32, buf: *fp16, out: *fp16", B=64, memory="load sig, load buf, store out")
+@triton.jit
+def loop_that_polls_for_a_value(sig, buf, out, B: tl.constexpr):
+    """What the loop has read is used, so it stays."""
+    offsets = tl.arange(0, B)
+    seen = tl.load(sig, volatile=True)
+    while seen < 1:
+        seen = tl.load(sig, volatile=True)
+    tl.store(out + offsets, tl.load(buf + seen * B + offsets))
+
+
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def wait_in_a_while_loop(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -208,7 +241,7 @@ def wait_in_a_while_loop(buf, sig, out, n, B: tl.constexpr):
         left = left // 2
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def wait_in_both_branches(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -224,14 +257,14 @@ def _arrived(sig, slot, epoch):
     return dl.wait(sig + slot * 16, 1, "gpu", "acquire", waitValue=epoch)
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def wait_in_a_function_of_its_own(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
     tl.store(out + offsets, tl.load(dl.consume_token(buf, _arrived(sig, n, 3)) + offsets))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load token(buf), store out")
 @triton.jit
 def early_return_before_the_wait(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -244,7 +277,7 @@ def early_return_before_the_wait(buf, sig, out, n, B: tl.constexpr):
 # ---- tokens on values -----------------------------------------------------------------------------------------------
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64)
+@CASES.case("buf: *fp16, sig: *i32, out: *fp16, n: i32", B=64, memory="load buf, store out")
 @triton.jit
 def token_on_a_scalar(buf, sig, out, n, B: tl.constexpr):
     offsets = tl.arange(0, B)
@@ -253,7 +286,9 @@ def token_on_a_scalar(buf, sig, out, n, B: tl.constexpr):
     tl.store(out + offsets, tl.load(buf + offsets, mask=offsets < limit, other=0.0))
 
 
-@CASES.case("buf: *fp16, sig: *i32, out: *fp16", Passes(lost=("distributed.consume_token",)), B=64)
+@CASES.case(
+    "buf: *fp16, sig: *i32, out: *fp16", Passes(lost=("distributed.consume_token",)), B=64, memory="load buf, store out"
+)
 @triton.jit
 def token_on_loaded_values(buf, sig, out, B: tl.constexpr):
     """The library has no place for it. The wait stays."""

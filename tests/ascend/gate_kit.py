@@ -6,7 +6,9 @@
     @triton.jit
     def name_of_what_it_shows(x, buf, n, B: tl.constexpr): ...
 
-Arguments are declared as in a signature; `T` is each of `types`. A refusal names its line by a comment `# <word>`.
+Arguments are declared as in a signature; `T` is each of `types`. `memory` is what the source accesses, and what the
+compiled kernel must access: `ptr(buf)` is what `symm_at` gave for `buf`, `token(buf)` a token consumed on it. A refusal
+names its line by a comment `# <word>`.
 """
 
 from __future__ import annotations
@@ -58,7 +60,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, compiled for one element type."""
+    """A kernel, compiled for one element type.
+
+    Attributes:
+        memory: what it accesses, read off its source, in the words of `memory_origins.accesses`.
+    """
 
     fn: Any
     signature: Mapping[str, str]
@@ -66,6 +72,7 @@ class Case:
     expect: Passes | Refused
     options: Mapping[str, Any] = field(default_factory=dict)
     type_: str = ""
+    memory: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
@@ -91,15 +98,18 @@ class Cases(list[Case]):
         expect: Passes | Refused | None = None,
         *,
         types: str = "",
+        memory: str = "",
         options: Mapping[str, Any] | None = None,
         **constants: Any,
     ) -> Callable[[Any], Any]:
         """A decorator over `@triton.jit`; by default the kernel passes, on vector cores, without a note."""
 
+        touched = frozenset(access for access in memory.split(", ") if access)
+
         def add(fn: Any) -> Any:
             for type_ in types.split() or [""]:
                 signature = {name: _typed(text, type_) for name, text in _pairs(arguments)}
-                self.append(Case(fn, signature, constants, expect or Passes(), options or {}, type_))
+                self.append(Case(fn, signature, constants, expect or Passes(), options or {}, type_, touched))
             return fn
 
         return add

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from memory_origins import accesses
 from vendor_oracle import adapter, bishengir
 from xdsl.dialects import func
 
@@ -23,9 +24,10 @@ import gate_kernels_signals
 from gate_kit import Case, Passes, Refused
 
 from tdist.errors import KernelError
+from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.ascend.compiled.final_module import FinalModule
 from tdist.platforms.ascend.gate import GateKernel, GateResult, gate, real_stages
-from tdist.platforms.ascend.lowering.prepare import prepare
+from tdist.platforms.ascend.lowering.prepare import Prepared, prepare
 from tdist.platforms.ascend.symbols import LINK_PREFIX
 
 FILES = (
@@ -48,6 +50,16 @@ needs_vendor = pytest.mark.skipif(
 )
 
 
+@functools.cache
+def ir_of(index: int) -> KernelIR:
+    return CASES[index].compile()
+
+
+@functools.cache
+def prepared(index: int) -> Prepared:
+    return prepare(ir_of(index))
+
+
 def by_id(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
 
@@ -63,7 +75,7 @@ def test_there_are_enough_of_them_and_each_has_one_name() -> None:
 @by_id(PASSING)
 def test_lowering_loses_no_more_than_is_said(case: Case) -> None:
     assert isinstance(case.expect, Passes)
-    lost = [lost.op_name for lost in prepare(case.compile()).report.lost]
+    lost = [lost.op_name for lost in prepared(CASES.index(case)).report.lost]
     assert sorted(lost) == sorted(case.expect.lost)
 
 
@@ -81,34 +93,58 @@ def test_refused_before_any_vendor_tool_runs_with_reason_and_line(case: Case) ->
 
 
 @dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What a final module says of itself, without keeping it."""
+
+    cores: frozenset[str]
+    calls: Counter[str]
+    memory: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case: a result for each barrier-all setting, and the final modules, in order."""
+    """What became of a case: a result for each barrier-all setting, and what was compiled, in order."""
 
     results: tuple[GateResult, ...]
-    finals: tuple[FinalModule, ...]
+    compiled: tuple[Compiled, ...]
 
 
 @functools.cache
 def outcome(index: int) -> Outcome:
     """The case through all stages and checks, once for all tests."""
     case, stages = THROUGH[index], real_stages()
-    finals: list[FinalModule] = []
+    ir = ir_of(CASES.index(case))
+    names = [*(argument.name for argument in ir.args), *("grid",) * 3, "flags", "lock", "workspace"]
+    compiled: list[Compiled] = []
 
     def read(text: str) -> FinalModule:
-        finals.append(stages.read_final_module(text))
-        return finals[-1]
+        final = stages.read_final_module(text)
+        cores = frozenset(function.core for function in final.functions)
+        compiled.append(Compiled(cores, Counter(library_calls(final)), frozenset(accesses(text, names))))
+        return final
 
-    kernel = GateKernel(case.compile(), dict(case.options))
     watched = dataclasses.replace(stages, read_final_module=read)
-    report = gate(kernel, "Ascend910B3", (False, True), stages=watched)
-    return Outcome(report.results, tuple(finals))
+    report = gate(GateKernel(ir, dict(case.options)), "Ascend910B3", (False, True), stages=watched)
+    return Outcome(report.results, tuple(compiled))
+
+
+def library_calls(final: FinalModule) -> Iterator[str]:
+    for op in final.all_ops():
+        if isinstance(op, func.CallOp):
+            symbol = re.sub(rf"^{LINK_PREFIX}|\.(cube|vector)$", "", op.callee.string_value())
+            if symbol.startswith(("aclshmem", "mine_")):
+                yield symbol
+
+
+def reached_by(case: Case) -> Outcome:
+    return outcome(THROUGH.index(case))
 
 
 @needs_vendor
 @by_id(THROUGH)
 def test_the_vendors_compiler(case: Case) -> None:
     """Both settings: the kernel passes, or is refused with a reason and a line."""
-    reached = outcome(THROUGH.index(case))
+    reached = reached_by(case)
     assert [result.barrier_all for result in reached.results] == [False, True]
     if isinstance(case.expect, Refused):
         assert_refused(case, case.expect, reached)
@@ -125,12 +161,11 @@ def assert_refused(case: Case, expect: Refused, reached: Outcome) -> None:
 
 
 def assert_passes(expect: Passes, reached: Outcome) -> None:
-    assert len(reached.finals) == len(reached.results)
-    for result, final in zip(reached.results, reached.finals, strict=True):
+    for result in reached.results:
         assert result.refusal is None, f"{result.refusal.stage}: {result.refusal.message}"
-        assert {function.core for function in final.functions} == set(expect.cores)
         assert_notes(expect, result.notes)
         assert all(0 <= use.bytes <= use.capacity_bytes for use in result.use)
+    assert [compiled.cores for compiled in reached.compiled] == [expect.cores] * len(reached.results)
 
 
 def assert_notes(expect: Passes, notes: tuple[str, ...]) -> None:
@@ -141,8 +176,16 @@ def assert_notes(expect: Passes, notes: tuple[str, ...]) -> None:
 
 @needs_vendor
 @by_id(PASSING)
+def test_each_access_is_in_the_memory_that_the_source_means(case: Case) -> None:
+    """A product's halves may meet in the workspace besides."""
+    for compiled in reached_by(case).compiled:
+        assert {access for access in compiled.memory if "workspace" not in access} == case.memory
+
+
+@needs_vendor
+@by_id(PASSING)
 def test_no_check_of_the_compiled_code_breaks(case: Case) -> None:
-    for result in outcome(THROUGH.index(case)).results:
+    for result in reached_by(case).results:
         assert not result.broken and not result.unchecked
 
 
@@ -150,12 +193,12 @@ def test_no_check_of_the_compiled_code_breaks(case: Case) -> None:
 @by_id(PASSING)
 def test_each_library_call_of_the_source_is_in_the_compiled_code(case: Case) -> None:
     """Once in a kernel of one kind of core; in one of both, on one of them or on both."""
-    wanted = Counter(without_rank(call.symbol) for call in prepare(case.compile()).calls)
-    for final in outcome(THROUGH.index(case)).finals:
-        found = Counter(library_calls(final))
-        assert found.keys() == wanted.keys()
-        most = len(final.functions)
-        assert all(wanted[symbol] <= found[symbol] <= most * wanted[symbol] for symbol in wanted)
+    calls = prepared(CASES.index(case)).calls
+    wanted = Counter(without_rank(call.symbol) for call in calls)
+    for compiled in reached_by(case).compiled:
+        assert compiled.calls.keys() == wanted.keys()
+        most = len(compiled.cores)
+        assert all(wanted[symbol] <= compiled.calls[symbol] <= most * wanted[symbol] for symbol in wanted)
 
 
 def without_rank(symbol: str) -> str:
@@ -163,18 +206,10 @@ def without_rank(symbol: str) -> str:
     return re.sub(r"_ptr_\dd$", "_ptr_1d", symbol)
 
 
-def library_calls(final: FinalModule) -> Iterator[str]:
-    for op in final.all_ops():
-        if isinstance(op, func.CallOp):
-            symbol = re.sub(rf"^{LINK_PREFIX}|\.(cube|vector)$", "", op.callee.string_value())
-            if symbol.startswith(("aclshmem", "mine_")):
-                yield symbol
-
-
 @needs_vendor
 @by_id(PASSING)
 def test_barrier_all_replaces_flags_by_barriers(case: Case) -> None:
     """The setting reaches the vendor's compiler: no flag is left, and there are more barriers than before."""
-    fine, drained = (result.counts for result in outcome(THROUGH.index(case)).results)
+    fine, drained = (result.counts for result in reached_by(case).results)
     assert not drained["set_flag"] and not drained["wait_flag"]
     assert drained["pipe_barrier"] >= fine["pipe_barrier"]
