@@ -333,6 +333,18 @@ def consume_tensor_in_loop(buf, sig, out, n, B: tl.constexpr):
 
 
 @triton.jit
+def consume_tensor_in_while(buf, sig, out, n, B: tl.constexpr):
+    pointers = dl.symm_at(buf, n) + tl.arange(0, B)
+    i = 0
+    while i < n:
+        token = dl.wait(sig + i * 16, 1, "gpu", "acquire")
+        pointers = dl.consume_token(pointers, token)
+        tl.store(out + tl.arange(0, B), tl.load(pointers))
+        pointers += B
+        i += 1
+
+
+@triton.jit
 def consume_scalar_in_loop(buf, sig, out, n, B: tl.constexpr):
     offs = tl.arange(0, B)
     there = buf

@@ -48,6 +48,7 @@ MEMORY: dict[str, tuple[str, ...]] = {
     "consume_tensor": ("load token(buf)", "store out"),
     "consume_remote_tensor": ("load token(token(ptr(buf)))", "store out"),
     "consume_tensor_in_loop": ("load token(buf)", "store out"),
+    "consume_tensor_in_while": ("load token(ptr(buf))", "store out"),
     "consume_scalar_in_loop": ("load token(buf)", "store out"),
     "consume_sometimes_in_loop": ("load buf | token(buf)", "store out"),
     "consume_block": ("load token(buf)", "store out"),

@@ -105,6 +105,8 @@ class Offsets:
         if op.name == "scf.for":
             index = op.results.index(value)  # pyright: ignore[reportArgumentType]
             return self.place(op.operands[3 + index], op)
+        if op.name == "scf.while":
+            return self._passed(op, op.results.index(value), user)  # pyright: ignore[reportArgumentType]
         raise _error(user, f"takes a pointer that comes from {_words(op)}, not from an argument of the kernel")
 
     def _carried(self, value: SSAValue, user: Operation) -> Place:
@@ -113,11 +115,19 @@ class Offsets:
         loop = value.block.parent_op()
         if loop is not None and loop.name == "scf.for" and value.index > 0:
             return self.place(loop.operands[2 + value.index], loop)
-        is_before = loop is not None and loop.name == "scf.while" and value.block.parent is loop.regions[0]
-        if loop is not None and is_before:
-            return self.place(loop.operands[value.index], loop)
-        what = f"a pointer that {loop.name} carries" if loop is not None else "a pointer"
+        if loop is not None and loop.name == "scf.while":
+            if value.block.parent is loop.regions[0]:
+                return self.place(loop.operands[value.index], loop)
+            return self._passed(loop, value.index, user)
+        what = f"a pointer that {_words(loop)} carries" if loop is not None else "a pointer"
         raise _error(user, f"takes {what}, which cannot be followed to an argument of the kernel")
+
+    def _passed(self, loop: Operation, index: int, user: Operation) -> Place:
+        """What the condition of a `while` hands on, which must have been there before the loop."""
+        place = self.place(_terminator(loop.regions[0].block).operands[1 + index], loop)
+        if place.offset is not None and not is_outside(place.offset, loop):
+            raise _error(user, "takes a pointer that comes out of the condition of a `while`")
+        return place
 
     def offset64(self, value: SSAValue, before: Operation) -> SSAValue:
         """The distance of a scalar pointer as an i64; what that needs is put before an operation."""
@@ -334,6 +344,18 @@ def add(left: SSAValue | None, right: SSAValue, after: Operation) -> SSAValue:
         return op.results[0]
 
     return put(AddiOp.create(operands=[_wide(left, put), _wide(right, put)], result_types=[i64]))
+
+
+def is_outside(value: SSAValue, op: Operation) -> bool:
+    """Whether a value is made outside of the regions of `op`."""
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    inside = {id(inner) for region in op.regions for inner in region.blocks}
+    while block is not None:
+        if id(block) in inside:
+            return False
+        parent = block.parent_op()
+        block = None if parent is None else parent.parent
+    return True
 
 
 def with_result_types(op: Operation, types: Sequence[Attribute]) -> Operation:

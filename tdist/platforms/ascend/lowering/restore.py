@@ -40,7 +40,7 @@ from tdist.ir.location import loc_of
 from tdist.passes.base import all_ops, erase, insert_before, replace
 from tdist.passes.convert_triton_distributed_to_hivm import TYPE_NAMES
 from tdist.passes.fold import make_constant
-from tdist.platforms.ascend.lowering.offsets import with_result_types
+from tdist.platforms.ascend.lowering.offsets import is_outside, with_result_types
 from tdist.platforms.ascend.lowering.sites import Carried, PointerOperand, Root, Site, site_number
 
 LEADING_ARGUMENTS = 2
@@ -318,7 +318,7 @@ class _Restore:
         if any(base is not None and base.root != root for base in pair):
             raise self._error(op, "an address comes from memory of two arguments")
         sides = [self._view(root, op) if base is None else base.memory for base in pair]
-        is_seen = isinstance(sides[0].owner, hivm.CustomOp) and not all(_is_outside(memory, op) for memory in sides)
+        is_seen = isinstance(sides[0].owner, hivm.CustomOp) and not all(is_outside(memory, op) for memory in sides)
         return sides if is_seen else [self._identity(sides[0], pair, ends[0]), sides[1]]
 
     def _identity(self, memory: SSAValue, pair: Sequence[_Base | None], before: Operation) -> SSAValue:
@@ -387,7 +387,7 @@ class _Restore:
 
     def _outside(self, op: Operation, base: _Base | None) -> _Base | None:
         """A base that is to be used behind a loop must be there."""
-        if base is None or _is_outside(base.memory, op):
+        if base is None or is_outside(base.memory, op):
             return base
         raise self._error(op, f"memory from {self._calls(base)} leaves the loop in which it was asked for")
 
@@ -543,17 +543,6 @@ def _root(pair: Sequence[_Base | None]) -> Root:
 
 def _address(base: _Base | None) -> object:
     return _HERE if base is None else base.address
-
-
-def _is_outside(value: SSAValue, op: Operation) -> bool:
-    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    inside = {id(inner) for region in op.regions for inner in region.blocks}
-    while block is not None:
-        if id(block) in inside:
-            return False
-        parent = block.parent_op()
-        block = None if parent is None else parent.parent
-    return True
 
 
 def _lost(site: Site, why: str) -> KernelError:
