@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects.memref import ReinterpretCastOp
 
-from tdist.errors import KernelError
+from tdist.errors import EnvironmentUnfit, KernelError
 from tdist.frontend.reader import read_ttir
 from tdist.ir.hivm import GM_ADDRESSES, CustomOp
-from tdist.platforms.ascend.compiled.generic_text import read_generic
+from tdist.platforms.ascend.compiled.generic_text import print_generic, read_generic
 from tdist.platforms.ascend.lowering.carry import Carrier, carry
 from tdist.platforms.ascend.lowering.restore import restore
 from tdist.platforms.ascend.lowering.sites import Carried
@@ -58,7 +58,8 @@ def linalg(body: str):
         '  "func.func"() <{function_type = (i32) -> i32, sym_name = "tdist_site_0", sym_visibility = "private"}> ({\n'
         "  }) : () -> ()\n"
         f'  "func.func"() <{{function_type = ({types}) -> (), sym_name = "k"}}> ({{\n'
-        f'  ^bb0({arguments}):\n{body}    "func.return"() : () -> ()\n  }}) : () -> ()\n}}) : () -> ()\n'
+        f'  ^bb0({arguments}):\n{body}    "func.return"() : () -> ()\n'
+        "  }) {SyncBlockLockArgIdx = 0 : i64, WorkspaceArgIdx = 1 : i64} : () -> ()\n}) : () -> ()\n"
     )
 
 
@@ -154,6 +155,13 @@ LOOP = """    %c = "arith.constant"() <{value = 0 : i32}> : () -> i32
 def loop(begin: str, end: str) -> str:
     text = LOOP.replace("BEGIN", begin).replace("END", end).replace("      ACCESS\n", access(2, "h", "x"))
     return SITES + text + access(3, "j", "y")
+
+
+def test_arguments_in_an_unknown_order_are_refused() -> None:
+    """With another number of arguments in front, calls would go to the memory beside theirs."""
+    text = print_generic(linalg(SITES + BOTH)).replace("WorkspaceArgIdx", "OtherArgIdx")
+    with pytest.raises(EnvironmentUnfit, match="makes memref<\\?xi8> of argument 0, a pointer to f16"):
+        restore(read_generic(text), carried())
 
 
 def test_a_loop_carries_memory_on() -> None:

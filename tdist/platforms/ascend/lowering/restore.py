@@ -27,6 +27,8 @@ from xdsl.dialects.builtin import (
     TensorType,
     UnrealizedConversionCastOp,
     UnregisteredOp,
+    i1,
+    i8,
     i32,
     i64,
 )
@@ -34,17 +36,18 @@ from xdsl.dialects.memref import ReinterpretCastOp
 from xdsl.dialects.scf import IfOp, YieldOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
-from tdist.errors import KernelError
-from tdist.ir import hivm
+from tdist.errors import EnvironmentUnfit, KernelError
+from tdist.ir import hivm, tt
 from tdist.ir.location import loc_of
+from tdist.ir.pointer import PointerLike
 from tdist.passes.base import all_ops, erase, insert_before, replace
 from tdist.passes.convert_triton_distributed_to_hivm import TYPE_NAMES
 from tdist.passes.fold import make_constant
 from tdist.platforms.ascend.lowering.offsets import is_outside, with_result_types
 from tdist.platforms.ascend.lowering.sites import Carried, PointerOperand, Root, Site, site_number
 
-LEADING_ARGUMENTS = 2
-"""The adapter puts a lock and a workspace before the kernel's own arguments."""
+_LEADING_ARGUMENTS = ("SyncBlockLockArgIdx", "WorkspaceArgIdx")
+"""The adapter puts a lock and a workspace before the kernel's own arguments, and these attributes say so."""
 
 _DYNAMIC = -(1 << 63)
 _TOKEN_OF_MANY = re.compile(r"(?<=^aclshmem_consume_token_)(\w+)_ptr_\dd$")
@@ -78,6 +81,7 @@ def restore(linalg: ModuleOp, carried: Carried) -> tuple[str, ...]:
 
     Raises:
         KernelError: a call that cannot be put back for certain; names the kernel's line and why.
+        EnvironmentUnfit: an adapter that treats the kernel's arguments in a way that is not known.
     """
     work = _Restore(linalg, carried)
     for function in list(linalg.body.block.ops):
@@ -94,6 +98,7 @@ def restore(linalg: ModuleOp, carried: Carried) -> tuple[str, ...]:
 class _Restore:
     def __init__(self, linalg: ModuleOp, carried: Carried) -> None:
         self.sites = carried.sites
+        self.pointers = _pointers(carried.module)
         self.bases: dict[SSAValue, _Base] = {}
         self.found: dict[int, Operation] = {}
         self.used: set[object] = set()
@@ -102,11 +107,17 @@ class _Restore:
 
     def function(self, function: Operation) -> None:
         self.entry = function.regions[0].blocks[0]
+        self.leading = sum(name in function.attributes for name in _LEADING_ARGUMENTS)
         self.memories: dict[SSAValue, Root] = {}
         self.views: dict[Root, SSAValue] = {}
-        for index, argument in enumerate(self.entry.args[LEADING_ARGUMENTS:]):
-            if isinstance(argument.type, MemRefType):
-                self._add_view(Root(index, argument.type.element_type), argument)
+        for index, pointee in self.pointers.items():
+            argument = self.entry.args[self.leading + index]
+            if not isinstance(argument.type, MemRefType) or not _holds(argument.type, pointee):
+                raise EnvironmentUnfit(
+                    f"the vendor's adapter makes {argument.type} of argument {index}, a pointer to {pointee}: this "
+                    "version of it is not known. Install triton-ascend 3.2.0"
+                )
+            self._add_view(Root(index, pointee), argument)
         self._block(self.entry)
 
     def _add_view(self, root: Root, memory: SSAValue) -> None:
@@ -176,7 +187,7 @@ class _Restore:
         """The memory of an argument as elements of a type."""
         known = self.views.get(root)
         if known is None:
-            argument = self.entry.args[LEADING_ARGUMENTS + root.argument]
+            argument = self.entry.args[self.leading + root.argument]
             assert isinstance(argument.type, MemRefType) and self.entry.first_op is not None
             type_ = MemRefType(root.element, argument.type.shape, argument.type.layout, argument.type.memory_space)
             cast = UnrealizedConversionCastOp.create(operands=[argument], result_types=[type_])
@@ -240,20 +251,20 @@ class _Restore:
         if not site.gives_pointer:
             _replace_results(op, list(call.results))
             return
-        base = self._base_of(site, op)
-        self.bases[call.results[0]] = base = _Base(call.results[0], base[0], base[1], base[2])
         zero = make_constant(0, i32)
         insert_before(op, zero)
-        self.bases[zero.results[0]] = base
+        self.bases[zero.results[0]] = self._base_of(site, op, call.results[0])
         replace(op, [zero.results[0]])
 
-    def _base_of(self, site: Site, op: Operation) -> tuple[Root, object, frozenset[object]]:
+    def _base_of(self, site: Site, op: Operation, memory: SSAValue) -> _Base:
+        """What `memory`, returned by the call of a site, leads on from."""
         source = site.operands[0]
         assert isinstance(source, PointerOperand)
         before = None if source.offset is None else self._base([op.operands[source.offset]], op)
         through = frozenset() if before is None else before.through
         address = _HERE if before is None else before.address
-        return source.root, address if site.is_identity else ("site", site.number), through | {site.number}
+        address = address if site.is_identity else ("site", site.number)
+        return _Base(memory, source.root, address, through | {site.number})
 
     def _input(self, op: Operation, site: Site, operand) -> SSAValue:
         if not isinstance(operand, PointerOperand):
@@ -282,13 +293,19 @@ class _Restore:
         ends = [_terminator(region.block) for region in op.regions]
         merged: dict[int, tuple[_Base | None, _Base | None]] = {}
         for k in range(len(op.results)):
-            one, other = (self.bases.get(end.operands[k]) for end in ends)
-            if one is other:
-                self._carry_on(op.results[k], one)
-            else:
-                merged[k] = (one, other)
+            pair = self.bases.get(ends[0].operands[k]), self.bases.get(ends[1].operands[k])
+            if not self._is_alike(op.results[k], pair):
+                merged[k] = pair
         if merged:
             self._if_of_memory(op, ends, merged)
+
+    def _is_alike(self, result: SSAValue, pair: tuple[_Base | None, _Base | None]) -> bool:
+        """Whether a result has one base, whichever branch gives it; it gets that base."""
+        mixed = next((base for base in pair if base is not None and base.mixed is not None), None)
+        if mixed is None and pair[0] is not pair[1]:
+            return False
+        self._carry_on(result, mixed or pair[0])
+        return True
 
     def _if_of_memory(
         self, op: Operation, ends: list[Operation], merged: dict[int, tuple[_Base | None, _Base | None]]
@@ -349,9 +366,8 @@ class _Restore:
 
     def _select(self, op: Operation) -> None:
         condition, *choices = op.operands
-        one, other = pair = tuple(self.bases.get(value) for value in choices)
-        if one is other:
-            self._carry_on(op.results[0], one)
+        pair = self.bases.get(choices[0]), self.bases.get(choices[1])
+        if self._is_alike(op.results[0], pair):
             return
         if not isinstance(condition.type, IntegerType):
             raise self._error(op, "addresses of one tensor lie in different memories")
@@ -499,6 +515,18 @@ def _replace_results(op: Operation, values: list[SSAValue]) -> None:
 
 def _name(op: Operation) -> str:
     return op.op_name.data if isinstance(op, UnregisteredOp) else op.name
+
+
+def _pointers(module: ModuleOp) -> dict[int, Attribute]:
+    """Which arguments of the kernel are pointers, and to what."""
+    kernel = next(op for op in module.body.block.ops if isinstance(op, tt.FuncOp))
+    types = enumerate(kernel.body.block.arg_types)
+    return {index: type_.pointee for index, type_ in types if isinstance(type_, PointerLike)}
+
+
+def _holds(memory: MemRefType, pointee: Attribute) -> bool:
+    """Whether the adapter's memory has elements of this type; it keeps bits in bytes."""
+    return memory.element_type == pointee or (pointee == i1 and memory.element_type == i8)
 
 
 def _symbol(op: Operation) -> str:
