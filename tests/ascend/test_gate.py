@@ -147,6 +147,13 @@ def test_a_wrong_request_is_refused_before_anything_runs(arguments, text):
     assert not chain.calls
 
 
+def test_launch_options_are_shown():
+    assert "  launch options: multibuffer=False, num_warps=4\n" in printed(
+        run(FakeChain(), kernel(num_warps=4, multibuffer=False))
+    )
+    assert "launch options" not in printed(run(FakeChain()))
+
+
 def test_launch_options_reach_the_compiler():
     seen = []
     chain = FakeChain()

@@ -54,6 +54,9 @@ def render_kernel(kernel: GateKernel, results: Sequence[GateResult], console: Co
     Targets for which everything is the same share a table.
     """
     console.print(Text.assemble((kernel.title, "bold"), f"  {kernel.at}" if kernel.at else ""), soft_wrap=True)
+    if kernel.options:
+        given = ", ".join(f"{name}={value!r}" for name, value in sorted(kernel.options.items()))
+        _line(console, 2, f"launch options: {given}", "dim")
     for targets, rows in _tables(results):
         _line(console, 2, ", ".join(targets), "dim")
         settings = [setting_name(result) for result in results if result.target == targets[0]]
