@@ -72,6 +72,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "walking_while": ("changes from one turn of the loop to the next, by aclshmem_ptr_half", "while i"),
     "from_an_integer": ("comes from an integer, not from an argument", "<integer>"),
     "cast_after_odd_step": ("no whole number of the new elements", "<cast>"),
+    "cast_out_of_a_table": ("triton-adapter-opt .* crashes on kernel", "def cast_out_of_a_table"),
     "tensors_of_two_memories": ("triton-adapter-opt .* crashes on kernel", "tl.where"),
 }
 

@@ -270,7 +270,10 @@ class Offsets:
         """A pointer to other elements, made again from the argument as a pointer to those elements."""
         if not is_scalar_pointer(op.results[0].type) or not is_scalar_pointer(op.operands[0].type):
             return
-        before = self.place(op.operands[0], op)
+        try:
+            before = self.place(op.operands[0], op)
+        except KernelError:  # a pointer out of an integer or of memory is counted from nothing: it stays a pointer
+            return
         root = Root(before.root.argument, _pointee(op.results[0]))
         base = self.view(root, op)
         if before.offset is None:
