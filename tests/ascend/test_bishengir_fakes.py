@@ -128,9 +128,9 @@ def test_what_an_earlier_kernel_left_is_not_taken_for_a_result(compiler):
 
 
 def test_a_compiler_that_hangs(compiler, tmp_path):
-    compiler("sleep 600")
+    compiler(f"echo >> {tmp_path}/runs; sleep 600")
     assert "did not finish on kernel `vector` within 1 s" in _refused(seconds=1)
-    assert _kept(tmp_path) == 0
+    assert _kept(tmp_path) == 0 and (tmp_path / "runs").read_text() == "\n", "nobody waits for it twice"
 
 
 def test_a_compiler_that_is_killed_for_its_memory(compiler, tmp_path):

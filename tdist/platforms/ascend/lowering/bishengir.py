@@ -166,7 +166,7 @@ class _Job:
         attempt = self._attempt(STAGE)
         by_chance: tuple[str, ...] = ()
         if not self._went_through(attempt):
-            if not attempt.run.crashed and messages.says_why(attempt.run.stderr):
+            if not _worth_repeating(attempt.run):
                 return self._refuse(attempt, "")
             first, attempt = attempt, self._again()
             if not self._went_through(attempt):
@@ -247,7 +247,7 @@ class _Job:
         final = attempt.final_text
         if self.back_end is not None:
             self._check_object(attempt)
-            final = self._generic(attempt, final)
+            final = self._generic(final)
         memory = read_memory_display(attempt.folder, self.target) or sum_addresses(final, self.target)
         run = attempt.run
         return {
@@ -268,16 +268,25 @@ class _Job:
                 "take it off PATH, or install the CANN toolkit that goes with it"
             )
 
-    def _generic(self, attempt: _Attempt, final: str) -> str:
+    def _generic(self, final: str) -> str:
         """A final module in generic form: the vendor's printer, in a process of its own."""
         opt = find.bishengir_opt()
         path = self.steps.write("final.mlir", final)
-        run = self.steps.run(f"{STAGE}-print", [opt.path, path, ONE_THREAD, *_GENERIC])
-        if not run.ok:
+        printed = self.steps.directory / "final-generic.mlir"
+        printed.unlink(missing_ok=True)
+        run = self.steps.run(f"{STAGE}-print", [opt.path, path, ONE_THREAD, *_GENERIC, "-o", printed])
+        if not run.ok or not printed.is_file():
             raise EnvironmentUnfit(
                 f"{opt} cannot read what {self.compiler} has written ({run.ending}); install both from one package"
             )
-        return run.stdout.replace(str(path.resolve()), _SOURCE)
+        return printed.read_text(errors="replace").replace(str(path.resolve()), _SOURCE)
+
+
+def _worth_repeating(run: ToolRun) -> bool:
+    """Whether to run once more: it may have crashed by chance, or can be asked in which pass it fails."""
+    if run.timed_out or run.out_of_memory:
+        return False
+    return run.crashed or not messages.says_why(run.stderr)
 
 
 def _compiled(made: dict[str, Any], back_end: find.Tool | None, *, cached: bool) -> Compiled:
