@@ -77,7 +77,7 @@ def product_sent_with_a_signal(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl
     "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32",
     Passes(MIX),
     **TILE,
-    memory="load a, load b, load token(buf), store c, store ptr(buf), store workspace",
+    memory="load a, load b, load token(buf), store c, store ptr(buf)",
 )
 @triton.jit
 def each_kind_of_call_after_a_product(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -99,7 +99,7 @@ def each_kind_of_call_after_a_product(a, b, c, buf, sig, N, K, BM: tl.constexpr,
     "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32",
     Passes(MIX),
     **TILE,
-    memory="load a, load b, store c, store ptr(buf), store workspace",
+    memory="load a, load b, store c, store ptr(buf)",
 )
 @triton.jit
 def vector_half_that_cannot_be_halved(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -119,7 +119,7 @@ def vector_half_that_cannot_be_halved(a, b, c, buf, sig, N, K, BM: tl.constexpr,
     "a: *fp16, b: *fp16, c: *fp16, buf: *fp32, sig: *i32, N: i32, K: i32",
     Passes(MIX),
     **TILE,
-    memory="load a, load b, load token(buf), store c, store ptr(buf), store workspace",
+    memory="load a, load b, load token(buf), store c, store ptr(buf)",
 )
 @triton.jit
 def one_number_of_a_product_sent(a, b, c, buf, sig, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -218,7 +218,7 @@ def product_alone(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
     BM=48,
     BN=80,
     BK=32,
-    memory="load a, load b, store c, store workspace",
+    memory="load a, load b, store c",
 )
 @triton.jit
 def product_of_odd_tiles_with_edges(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -247,7 +247,7 @@ def product_of_bytes(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
     BM=32,
     BN=32,
     BK=32,
-    memory="load a, load b, store c, store workspace",
+    memory="load a, load b, store c",
 )
 @triton.jit
 def product_of_a_transposed_tile(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
