@@ -79,7 +79,7 @@ class _Pairing:
         self.pairs: set[tuple[Part, Part]] = set()
 
     def apply(self, core: int, event: Event, decided: Decided, facts: _Up) -> _Up | None:
-        if not isinstance(event, (FlagSet, FlagWait, BlockSet, BlockWait)) or event.flag == "inside":
+        if not isinstance(event, (FlagSet, FlagWait, BlockSet, BlockWait)) or isinstance(event.flag, str):
             return facts
         flag = event.flag
         number = self.flows[core].values.number(flag, as_environment(decided)) if isinstance(flag, SSAValue) else flag

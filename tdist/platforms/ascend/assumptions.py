@@ -70,6 +70,13 @@ _TABLE: Final = (
         derived=True,
     ),
     Assumption(
+        "barrier-joins-halves",
+        "barrier_all and barrier(team) of a mix kernel hold cube and vector cores of all programs until all are there.",
+        "ACLSHMEM's barrier_core: AscendC SyncAll<false> in mix builds. Its header adds that the scalar unit of the cube "
+        "core is not affected; what that unit reads itself behind a barrier is not covered here",
+        derived=True,
+    ),
+    Assumption(
         "barrier-vector-does-not-drain",
         "The soft barrier of a pure vector kernel waits for no pipe and discards no cache.",
         "ACLSHMEM's barrier_core in a build for vector cores alone",

@@ -25,7 +25,7 @@ from tdist.ir.hivm import Pipe
 from tdist.ir.location import loc_of, set_loc
 from tdist.platforms.ascend.compiled import calls
 from tdist.platforms.ascend.compiled.calls import Role
-from tdist.platforms.ascend.compiled.events import Access, Event, Touch, name_of
+from tdist.platforms.ascend.compiled.events import Access, Event, Touch, Unknown, name_of
 from tdist.platforms.ascend.compiled.final_module import CORE_NAMES, CoreFunction, FinalModule, OpRef, kernel_loc
 from tdist.platforms.ascend.compiled.memory import GM, Memory, Region
 from tdist.platforms.ascend.compiled.order import Fault, OrderReport, Unordered, check_order
@@ -119,6 +119,7 @@ _TEXTS: dict[Fault, tuple[str, tuple[str, ...]]] = {
     Fault.LEFT_UP: ("compiled.unpaired-flag", ("flag-pairs",)),
     Fault.STUCK: ("compiled.unpaired-flag", ("cross-core-flags", "halves-run-alike")),
 }
+_BY_SIGNAL = "; a wait for a signal stands before one of them, and only the kernel's protocol says whose signal that is"
 _FLAG_PROBLEMS = {
     Fault.SET_TWICE: "raised while it may still be up",
     Fault.NEVER_SET: "waited for where it may not be up",
@@ -155,6 +156,7 @@ class _Writer:
         first = self._party(fault.first, fault.first_core, fault.regions and fault.regions[0])
         second = self._party(fault.second, fault.second_core, fault.regions and fault.regions[1])
         release = fault.fault is Fault.RELEASE
+        protocol = fault.fault is Fault.CORES and self._behind_a_wait(fault)
         return make(
             kind,
             [first, second],
@@ -162,13 +164,27 @@ class _Writer:
             got="no flag, barrier or draining call between the two"
             if fault.fault is not Fault.CORES
             else "no sync_block_set and sync_block_wait between the two",
-            why=_missing(fault, first, second),
+            why=_missing(fault, first, second) + (_BY_SIGNAL if protocol else ""),
+            severity=Severity.NOTE if protocol else None,
             first=first.op,
             second=second.op,
             tensor=first.tensor or second.tensor or "memory",
             cures=self._cures(fault),
             assumptions=list(basis),
         )
+
+    def _behind_a_wait(self, fault: Unordered) -> bool:
+        """Whether one of the two comes after a wait for a signal, by which the other half may have ordered them."""
+        sides = [(fault.second, fault.second_core)]
+        if fault.first is not None:
+            sides.append((fault.first, fault.first_core))
+        return any(self._waits_before(event, core) for event, core in sides)
+
+    def _waits_before(self, event: Event, core: int) -> bool:
+        function = self.final.functions[core]
+        before = function.ops[: function.numbers[event.op]]
+        found = (calls.describe(op) for op in before if isinstance(op, CallOp))
+        return any(call is not None and call.role is Role.WAIT for call in found)
 
     def _stale(self, fault: Unordered) -> Finding:
         kind, basis = _TEXTS[fault.fault]
@@ -316,6 +332,8 @@ def _missing(fault: Unordered, first: Party, second: Party) -> str:
 def _described(event: Event) -> str:
     """What an event is, in a reader's words, with the compiled name."""
     call = getattr(event, "call", None)
+    if isinstance(event, Unknown):
+        return event.name
     if not isinstance(event, Access):
         return call.symbol if call is not None else name_of(event.op).removeprefix("hivm.hir.")
     if call is not None and call.is_distributed:

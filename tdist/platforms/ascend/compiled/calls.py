@@ -85,7 +85,7 @@ TABLE: tuple[Row, ...] = (
     Row(r"sync_block_lock", Role.LOCK, Pipe.S, 0),
     Row(r"sync_block_unlock", Role.UNLOCK, Pipe.S, 0),
     # prints and assertions
-    Row(r"print_\w+|assert_\w+|_mlir_ciface_(?:init|finish)_debug", Role.DEBUG, Pipe.S, 99),
+    Row(r"(?:_mlir_ciface_)?(?:print_\w+|assert_\w+|(?:init|finish)_debug)", Role.DEBUG, Pipe.S, 99),
 )
 
 # device functions of ACLSHMEM by bare symbol; `{T}` as in `symbols`
@@ -108,6 +108,7 @@ STORE_KIND_OPERAND = 2  # of `store_ubuf_to_gm`: 0 plain, 1 atomic add, 2 max, 3
 SIGNAL_ADD = 1  # the library's; SET is 0
 SIGNAL_OP_OPERAND = 2  # of `aclshmemx_signal_op(sig, value, op, pe)`
 DRAINING_BARRIERS = frozenset({"cube", "vector"})  # suffixes: only mix kernels have them
+VECTOR_BARRIERS = ("_vec",)  # ends of symbols: the cube core takes no part
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,7 @@ __all__ = [
     "STORE_KIND_OPERAND",
     "TABLE",
     "TOKEN_PREFIX",
+    "VECTOR_BARRIERS",
     "Call",
     "MatrixCall",
     "Role",

@@ -280,9 +280,13 @@ def _transfer_events(op: CallOp, call: Call) -> Iterator[Event]:
 
 
 def _barrier_events(op: CallOp, call: Call) -> Iterator[Event]:
+    """In a mix kernel it drains, and both halves meet in it unless it is one of the vector cores only."""
     drains = call.suffix in calls.DRAINING_BARRIERS
     if drains:
         yield Drain(op, Pipe.S, call)
+    if drains and not call.symbol.endswith(calls.VECTOR_BARRIERS):
+        yield BlockSet(op, Pipe.S, call.symbol)
+        yield BlockWait(op, Pipe.S, call.symbol)
     yield Release(op, Pipe.S, call, drained=drains)
     yield Acquire(op, Pipe.S, call)
 
