@@ -15,7 +15,7 @@ import click
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.platforms.sim.process.boot import Boot
-from tdist.tools.output import check_writable, drop_stdout, print_anything, write_json
+from tdist.tools.files import check_writable, drop_stdout, print_anything, write_json
 from tdist.verify.options import Options, dashed
 
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3

@@ -14,7 +14,8 @@ from tdist.errors import KernelError, UsageError
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.ascend import toolchain
 from tdist.platforms.ascend.gate import DEFAULT_TARGET, SETTINGS, check_keep_ir, check_targets
-from tdist.tools.output import Report, check_writable, write_json
+from tdist.tools.files import check_writable, write_json
+from tdist.tools.output import Report
 from tdist.user_file import execute
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import click
 from tdist import env
 from tdist.errors import TdistError
 from tdist.tools.compile import compile_command
-from tdist.tools.output import print_anything
+from tdist.tools.files import print_anything
 from tdist.tools.toolchain import toolchain_command
 
 EXIT_ENVIRONMENT = 3
