@@ -30,6 +30,7 @@ from tdist.platforms.ascend.lowering.prepare import Prepared, prepare
 from tdist.platforms.ascend.multiplicity import check_multiplicity
 from tdist.platforms.ascend.options import CompileOptions
 from tdist.platforms.ascend.provenance import enclosing, full_name, library_symbol
+from tdist.platforms.ascend.rewrites import _wrap
 
 I64, F32 = {"sig": "*i64"}, {"buf": "*fp32"}
 COPY, SENT, PAST = kernels.copy_beside_a_dot, kernels.product_sent, kernels.product_sent_past_a_copy
@@ -264,3 +265,43 @@ def test_what_the_vendor_deletes_for_lack_of_effects_is_found() -> None:
             op.properties["no_side_effect"] = UnitAttr()
     found = check_multiplicity(prepared, finish(marked, CompileOptions()))
     assert kinds(found) == ["lost-effect"] and found[0].data["op"] == "aclshmemx_signal_op"
+
+
+def mixed_barriers() -> tuple[Prepared, FinalModule]:
+    return operator(ag_gemm_barrier_kernel)
+
+
+@pytest.mark.parametrize("core", ["aic", "aiv"])
+def test_a_barrier_that_one_kind_of_core_lost_is_found(core: str) -> None:
+    prepared, final = mixed_barriers()
+    clone = final.clone()
+    (code,) = [function for function in clone.functions if function.core == core]
+    (barrier,) = [op for op in code.ops if library_symbol(op) == "aclshmem_barrier_all"]
+    _delete(barrier)
+    (finding,) = check_multiplicity(prepared, clone)
+    assert kinds([finding]) == ["lost-effect"] and finding.parties[0].role.endswith(
+        "cube core" if core == "aic" else "vector cores"
+    )
+
+
+def test_a_barrier_that_one_vector_core_skips_is_found() -> None:
+    """Newer compilers than 1.2.0 put such a gate around every call without result."""
+    prepared, final = mixed_barriers()
+    clone = final.clone()
+    (code,) = [function for function in clone.functions if function.core == "aiv"]
+    (barrier,) = [op for op in code.ops if library_symbol(op) == "aclshmem_barrier_all"]
+    _wrap([barrier])
+    (finding,) = check_multiplicity(prepared, clone)
+    assert kinds([finding]) == ["moved-effect"] and "only vector core 0" in finding.title
+
+
+def test_a_wait_that_only_the_half_without_the_data_keeps_is_found() -> None:
+    prepared, final = build(COPY, I64, FENCE=False)
+    clone = final.clone()
+    (cube,) = [function for function in clone.functions if function.core == "aic"]
+    (wait,) = [op for op in cube.ops if kind_of_symbol(library_symbol(op)) == WAIT]
+    line = (loc_of(wait) or pytest.fail("no line")).line
+    _delete(wait)
+    (finding,) = check_multiplicity(prepared, clone)
+    assert kinds([finding]) == ["lost-effect"] and finding.parties[0].line == line
+    assert "token" in finding.why and finding.parties[0].role.endswith("cube core")

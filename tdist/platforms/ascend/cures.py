@@ -16,7 +16,7 @@ from tdist.errors import KernelError
 from tdist.findings import Finding
 from tdist.ir.location import SourceLoc
 from tdist.platforms.ascend.compiled.final_module import FinalModule, read_final_module
-from tdist.platforms.ascend.effects_in_code import SIGNAL, written
+from tdist.platforms.ascend.effects_in_code import written
 from tdist.platforms.ascend.lowering.adapter import to_linalg
 from tdist.platforms.ascend.lowering.bishengir import compile_linalg
 from tdist.platforms.ascend.lowering.prepare import Prepared
@@ -237,11 +237,6 @@ def _advised(finding: Finding, trials: Sequence[Trial]) -> Finding:
     lines = [f"with {trial.does}: {trial.verdict(finding)}" for trial in shown]
     told: dict[str, Any] = {trial.cure: trial.verdict(finding) for trial in tried}
     return dataclasses.replace(finding, cure="\n".join([finding.cure, *lines]), data={**finding.data, "tried": told})
-
-
-def has_signals(prepared: Prepared) -> bool:
-    """Whether the kernel signals at all."""
-    return any(call.kind == SIGNAL for call in written(prepared.module).calls)
 
 
 __all__ = ["CURES", "Clinic", "Trial", "candidates", "describe", "place", "with_cures"]

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING
 from xdsl.ir import Operation
 
 from tdist.findings import Finding, Party, make
-from tdist.ir.location import SourceLoc
+from tdist.ir import hivm
+from tdist.ir.location import SourceLoc, loc_of
 from tdist.platforms.ascend.compiled.final_module import AIC, AIV, CORE_NAMES, FinalModule
 from tdist.platforms.ascend.effects_in_code import (
     BARRIER,
-    DRAIN,
     ONCE,
     OTHER,
     QUERY,
     SIGNAL,
     TRANSFER,
+    WAIT,
     Access,
     Call,
     Code,
@@ -39,7 +40,15 @@ from tdist.platforms.ascend.effects_in_code import (
     written,
 )
 from tdist.platforms.ascend.locks import lock_findings, under_lock
-from tdist.platforms.ascend.provenance import bases, enclosing, full_name, is_address
+from tdist.platforms.ascend.provenance import (
+    CONSUME,
+    bases,
+    enclosing,
+    full_name,
+    is_address,
+    library_symbol,
+    makers,
+)
 from tdist.platforms.ascend.staging import staging_findings
 from tdist.platforms.ascend.sub_blocks import BOTH
 
@@ -60,7 +69,17 @@ def check_multiplicity(prepared: Prepared, final: FinalModule) -> list[Finding]:
     kernel = Kernel.of(prepared, final)
     checks = (
         *(_both_cores, _vector_cores, _shared_stores, _wrong_core),
-        *(_lost_and_merged, _repeated, _moved, _lost_atomics, _translated_twice, lock_findings, staging_findings),
+        *(
+            _lost_and_merged,
+            _lost_on_one_core,
+            _repeated,
+            _moved,
+            _gated_barriers,
+            _lost_atomics,
+            _translated_twice,
+            lock_findings,
+            staging_findings,
+        ),
     )
     found: list[Finding] = []
     for check in checks:
@@ -357,6 +376,61 @@ def _twin(kernel: Kernel, call: Call) -> Call | None:
     )
 
 
+def _lost_on_one_core(kernel: Kernel) -> Iterator[Finding]:
+    """Barriers that one kind of core does not come to, and tokens that are consumed where nobody waits for them."""
+    if len(kernel.functions) < 2:
+        return
+    for call in kernel.effects:
+        missing = [code for code in kernel.functions if not kernel.copies(call, code)]
+        if call.kind == BARRIER and _is_for_both(call) and len(missing) == 1:
+            yield _lost_on(kernel, missing[0], call, "the other core waits for it in the barrier")
+    waits = {call.op: call for call in kernel.source.calls if call.kind == WAIT}
+    for code in kernel.functions:
+        for consumed, copy in _consumed(kernel, code):
+            waited = [waits[op] for op in makers(consumed.op.operands[-1]) if op in waits]
+            left = {op for op in makers(copy.op.operands[-1]) if kind_of_symbol(library_symbol(op)) == WAIT}
+            if waited and not left and any(kernel.copies(waited[0], other) for other in kernel.functions):
+                yield _lost_on(kernel, code, waited[0], "the token that it gave is consumed there all the same")
+
+
+def _is_for_both(call: Call) -> bool:
+    core = call.op.attributes.get(hivm.CORE_TYPE)
+    return isinstance(core, hivm.TCoreTypeAttr) and core.data is hivm.TCoreType.CUBE_AND_VECTOR
+
+
+def _consumed(kernel: Kernel, code: Code) -> Iterator[tuple[Call, Call]]:
+    """Consumed tokens of the source, each with what became of it in one function."""
+    for call in kernel.source.calls:
+        if call.symbol.startswith(CONSUME):
+            yield from ((call, copy) for copy in code.calls if copy.key == call.key)
+
+
+def _lost_on(kernel: Kernel, code: Code, call: Call, reason: str) -> Finding:
+    core = CORE_NAMES[code.core]
+    return make(
+        "compiled.lost-effect",
+        [kernel.party(code.core, call.symbol, call.loc, f"not in the function of the {core}")],
+        expected=f"{call.symbol} on the {core}, too",
+        got=f"no such call in {code.name}",
+        op=f"{call.symbol} on the {core}",
+        reason=f"the vendor's passes left it out there; {reason}",
+        remedy="report the case with its final module",
+    )
+
+
+def _gated_barriers(kernel: Kernel) -> Iterator[Finding]:
+    """Barriers that one vector core of a mix kernel does not come to, though the source has no such gate."""
+    vector = kernel.on(AIV)
+    if vector is None or kernel.on(AIC) is None:
+        return
+    for call in kernel.effects:
+        for copy in kernel.copies(call, vector)[:1]:
+            cores = vector.sub_blocks.reach(copy.op)
+            if call.kind == BARRIER and len(cores) == 1:
+                where = f"into a branch that only vector core {min(cores)} takes"
+                yield _moved_finding(kernel, vector, call, where, "the other vector core never comes to the barrier")
+
+
 def _repeated(kernel: Kernel) -> Iterator[Finding]:
     """Copies in one block, one after another: more of them than the source has."""
     for call in kernel.effects:
@@ -451,8 +525,6 @@ def _other_surroundings(kernel: Kernel, code: Code, call: Call, copy: Call) -> s
 
 
 def _line_of(op: Operation, names: tuple[str, ...]) -> tuple[str, SourceLoc] | None:
-    from tdist.ir.location import loc_of
-
     loc = loc_of(op) if full_name(op) in names else None
     return None if loc is None else (str(loc), loc)
 
@@ -548,4 +620,4 @@ def _translates_again(call: Call) -> bool:
     return bool(found) and all(base.translated for base in found)
 
 
-__all__ = ["DRAIN", "Kernel", "check_multiplicity", "kind_of_symbol"]
+__all__ = ["Kernel", "check_multiplicity"]

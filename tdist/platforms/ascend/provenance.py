@@ -63,8 +63,8 @@ class Base:
 def bases(value: SSAValue) -> frozenset[Base]:
     """Everything that `value`, an address, may be made of: through casts, views, arithmetic, branches and loops."""
     found: set[Base] = set()
-    start: tuple[SSAValue, int, bool] = (value, 0, False)
-    seen, todo = {start}, [start]
+    todo: list[tuple[SSAValue, int, bool]] = [(value, 0, False)]
+    seen = set(todo)
     while todo:
         current, translated, consumed = todo.pop()
         origins = list(_origins(current))
@@ -149,6 +149,35 @@ def carried_out(op: Operation, index: int) -> list[SSAValue]:
         return [last_operands(blocks[0])[1 + index]]
     yielded = [values[index] for block in blocks if index < len(values := last_operands(block))]
     return [op.operands[3 + index], *yielded] if name == "scf.for" else yielded
+
+
+def inputs(value: SSAValue) -> list[SSAValue]:
+    """What decides `value`: operands; in loops and branches, what is carried and what controls it."""
+    if isinstance(value, BlockArgument):
+        op = value.block.parent_op()
+        if op is None or full_name(op) not in ("scf.for", "scf.while"):
+            return []
+        bounds = list(op.operands[:3]) if full_name(op) == "scf.for" else []
+        return [*carried_into(value), *bounds]
+    assert isinstance(value, OpResult)
+    op = value.op
+    if not op.regions:
+        return list(op.operands)
+    control = {"scf.if": op.operands[:1], "scf.for": op.operands[:3]}.get(full_name(op), ())
+    return [*carried_out(op, value.index), *control]
+
+
+def makers(value: SSAValue) -> set[Operation]:
+    """Every operation that `value` depends on."""
+    seen, todo, found = {value}, [value], set()
+    while todo:
+        current = todo.pop()
+        if isinstance(current, OpResult):
+            found.add(current.op)
+        new = [origin for origin in inputs(current) if origin not in seen]
+        seen.update(new)
+        todo += new
+    return found
 
 
 def last_operands(block: Block) -> tuple[SSAValue, ...]:

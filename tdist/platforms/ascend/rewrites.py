@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import FunctionType, IntegerType, ModuleOp, StringAttr, UnitAttr, i1, i32, i64
+from xdsl.dialects.builtin import FunctionType, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i1, i32, i64
 from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -339,7 +339,7 @@ def _wrap(stretch: list[Operation]) -> None:
     equal = CmpiOp.create(
         operands=[index.result, zero.results[0]],
         result_types=[i1],
-        properties={"predicate": _predicate(_EQUAL)},
+        properties={"predicate": IntegerAttr(_EQUAL, i64)},
     )
     insert_before(first, equal)
     body = Block()
@@ -349,12 +349,6 @@ def _wrap(stretch: list[Operation]) -> None:
         op.detach()
         body.add_op(op)
     body.add_op(scf.YieldOp())
-
-
-def _predicate(number: int):
-    from xdsl.dialects.builtin import IntegerAttr
-
-    return IntegerAttr(number, IntegerType(64))
 
 
 # ---- addresses and flags ---------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from xdsl.dialects.builtin import IntegerAttr
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from tdist.platforms.ascend.provenance import carried_into, carried_out, enclosing, full_name
+from tdist.platforms.ascend.provenance import enclosing, full_name, inputs, last_operands
 
 BOTH: Final = frozenset((0, 1))
 _INDEX = "hivm.hir.get_sub_block_idx"
@@ -105,11 +105,11 @@ class SubBlocks:
                 return len(undecided) > 1 and self.made_of_index(outer.operands[0])
             case "scf.while":
                 condition = outer.regions[0].blocks.first
-                return condition is not None and condition.last_op is not None and self._ends_with_index(condition)
+                return condition is not None and self._ends_with_index(condition)
         return False
 
-    def _ends_with_index(self, block) -> bool:
-        return self.made_of_index(block.last_op.operands[0])
+    def _ends_with_index(self, block: Block) -> bool:
+        return any(self.made_of_index(value) for value in last_operands(block)[:1])
 
     def made_of_index(self, value: SSAValue) -> bool:
         """Whether `value` may differ between the two vector cores."""
@@ -121,7 +121,7 @@ class SubBlocks:
             current = todo.pop()
             if self._made_of.get(current) or _is_index(current):
                 found = True
-            for origin in _inputs(current):
+            for origin in inputs(current):
                 if origin not in seen:
                     seen.add(origin)
                     todo.append(origin)
@@ -183,19 +183,3 @@ def _constant(op: Operation) -> int | None:
 
 def _is_index(value: SSAValue) -> bool:
     return isinstance(value, OpResult) and full_name(value.op) == _INDEX
-
-
-def _inputs(value: SSAValue) -> list[SSAValue]:
-    """What decides `value`: operands; in loops and branches, what is carried and what controls it."""
-    if isinstance(value, BlockArgument):
-        op = value.block.parent_op()
-        if op is None or full_name(op) not in ("scf.for", "scf.while"):
-            return []
-        bounds = list(op.operands[:3]) if full_name(op) == "scf.for" else []
-        return [*carried_into(value), *bounds]
-    assert isinstance(value, OpResult)
-    op = value.op
-    if not op.regions:
-        return list(op.operands)
-    control = {"scf.if": op.operands[:1], "scf.for": op.operands[:3]}.get(full_name(op), ())
-    return [*carried_out(op, value.index), *control]
