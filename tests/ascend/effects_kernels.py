@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from gate_kit import library
 
 import tdist.language as dl
 from tdist.language.extra import libshmem_device
@@ -243,3 +244,16 @@ def waits_while_it_counts(x, flag, sig, n, APART: tl.constexpr, B: tl.constexpr)
         for step in range(0, n):
             tickets += dl.wait(sig, 1, "sys", "acquire", waitValue=step)
     tl.store(x + tl.arange(0, B), tickets.to(tl.float16))
+
+
+@triton.jit
+def put_beside_a_tile(x, buf, c, AFTER: tl.constexpr, B: tl.constexpr):
+    """A put of global memory while a tile is in UB, or once the tile has been stored."""
+    offs, peer = tl.arange(0, B), (dl.rank() + 1) % dl.num_ranks()
+    tile = tl.load(x + offs)
+    if AFTER:
+        tl.store(c + offs, tile)
+        library("aclshmem_half_putmem", buf, x, B * 2, peer)
+    else:
+        library("aclshmem_half_putmem", buf, x, B * 2, peer)
+        tl.store(c + offs, tile)

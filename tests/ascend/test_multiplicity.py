@@ -57,6 +57,8 @@ CASES: list[tuple[Any, dict[str, str], dict[str, Any], list[str]]] = [
     (kernels.tile_to_everyone, {}, {"ADD": True}, ["staging-overlap"]),
     (kernels.tile_to_everyone, {}, {"ADD": False}, []),
     (kernels.reloaded_for_everyone, {}, {}, []),
+    (kernels.put_beside_a_tile, {}, {"AFTER": False}, ["staging-overlap"]),
+    (kernels.put_beside_a_tile, {}, {"AFTER": True}, []),
     # deleted, not atomic, in turn
     (kernels.flag_exchanged, {}, {}, ["lost-effect"]),
     (kernels.flag_put, {}, {}, []),
