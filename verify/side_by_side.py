@@ -47,13 +47,25 @@ def _code(results: Sequence[GateResult]) -> dict[str, list[Finding]]:
 
 def render_side_by_side(report: Report, console: Console) -> None:
     """The tables; the ranks have been asked about executions, the code about every path of it."""
-    shown = [(launched, rows) for launched, rows in tables(report) if rows]
+    shown = _grouped(report)
     if not shown:
         return
     console.print(Text("simulated ranks (seed, ascend) beside the compiled code", "bold"))
-    for launched, rows in shown:
-        console.print(Text(launched.kernel.title), soft_wrap=True)
+    for titles, rows in shown:
+        console.print(Text(", ".join(titles)), soft_wrap=True)
         render_agreement(rows, console)
+
+
+def _grouped(report: Report) -> list[tuple[list[str], list[Row]]]:
+    """Kernels about which the same is said, such as those of several element types, share a table."""
+    groups: list[tuple[list[str], list[Row]]] = []
+    for launched, rows in tables(report):
+        same = next((titles for titles, others in groups if others == rows), None)
+        if same is not None:
+            same.append(launched.kernel.title)
+        elif rows:
+            groups.append(([launched.kernel.title], rows))
+    return groups
 
 
 def side_by_side_json(report: Report) -> list[dict[str, Any]]:

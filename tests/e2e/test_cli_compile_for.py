@@ -290,6 +290,11 @@ def test_with_a_fence_both_judges_are_silent(operators):
     assert report.passed
 
 
+def test_kernels_about_which_the_same_is_said_share_a_table(operators):
+    _, text = verified(operators, "drained", dtype=("fp32", "fp16"), barrier_all_sync="true")
+    assert "\npush [fp32 fine], push [fp16 fine]\n" in text
+
+
 def test_launches_around_a_deadlock_are_compiled_and_it_is_said(run):
     ended = run("ops.py::stuck --nranks 2 --sync fine --compile-for Ascend910B3 --barrier-all-sync true --json r.json")
     assert ended.code == 1
