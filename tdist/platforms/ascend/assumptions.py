@@ -72,8 +72,8 @@ _TABLE: Final = (
     Assumption(
         "barrier-joins-halves",
         "barrier_all and barrier(team) of a mix kernel hold cube and vector cores of all programs until all are there.",
-        "ACLSHMEM's barrier_core: AscendC SyncAll<false> in mix builds. Its header adds that the scalar unit of the cube "
-        "core is not affected; what that unit reads itself behind a barrier is not covered here",
+        "ACLSHMEM's barrier_core: AscendC SyncAll<false> in mix builds. Its header adds that the scalar unit of the "
+        "cube core is not affected; what that unit reads itself behind a barrier is not covered here",
         derived=True,
     ),
     Assumption(

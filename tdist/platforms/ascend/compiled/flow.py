@@ -167,8 +167,7 @@ class Flow:
         counter = self.values.key(op.body.block.args[0])
         turns = self.values.turns(op)
         behind = ForgetNode(after, keys=frozenset({counter}))
-        assert op.parent is not None
-        signature = self.values.placed(self.values.loop_signature(op), op.parent)
+        signature = self.values.placed("body", op.body.block)
         head = LoopNode(behind, counter=counter, limit=op.ub, turns=turns, signature=signature)
         self.loops.append(head)
         end = ForgetNode(head, keys=self._keys(op.body.block))
@@ -294,7 +293,7 @@ class Semantics(Protocol[F]):
 
 Queue = tuple[Decision, ...]
 
-MOST_AHEAD = 8
+MOST_AHEAD = 4
 """Decisions that a core remembers for the other; what it decides beyond is not held against that one."""
 
 
@@ -314,7 +313,7 @@ class TooLarge(Exception):
 class Walk(Generic[F]):
     """Walks the functions side by side until nothing new can be met."""
 
-    def __init__(self, flows: Sequence[Flow], semantics: Semantics[F], limit: int = 200_000) -> None:
+    def __init__(self, flows: Sequence[Flow], semantics: Semantics[F], limit: int = 100_000) -> None:
         self.flows = flows
         self.semantics = semantics
         self.limit = limit

@@ -18,7 +18,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tdist.ir import hivm
 from tdist.platforms.ascend.compiled.affine import Number, read_map
-from tdist.platforms.ascend.compiled.events import constant, name_of
+from tdist.platforms.ascend.compiled.events import BlockSet, BlockWait, constant, events_of, name_of
 from tdist.platforms.ascend.compiled.final_module import CoreFunction
 from tdist.platforms.ascend.compiled.linear import Linear
 
@@ -65,6 +65,7 @@ class Values:
         self._numbers: dict[Hashable, Key] = {}
         self._keys: dict[SSAValue, Key] = {}
         self._scopes: dict[SSAValue, Block] = {}
+        self._meeting: dict[Block, bool] = {}
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -319,7 +320,13 @@ class Values:
         return self.loop_signature(loop, depth - 1)
 
     def placed(self, signature: Hashable | None, block: Block) -> Hashable | None:
-        """A signature together with those of the loops around a block; None if one of them has none."""
+        """A signature together with those of the loops around a block.
+
+        None if one of them has none, and where no core waits for the other in the block: then it does not matter
+        whether the halves decide alike.
+        """
+        if not self._meets(block):
+            return None
         path = [signature]
         op = block.parent_op()
         while op is not None and op is not self.function.op:
@@ -327,6 +334,13 @@ class Values:
                 path.append(self.loop_signature(op) if isinstance(op, scf.ForOp) else None)
             op = op.parent_op()
         return None if None in path else tuple(path)
+
+    def _meets(self, block: Block) -> bool:
+        found = self._meeting.get(block)
+        if found is None:
+            events = (event for op in block.walk() for event in events_of(op))
+            found = self._meeting[block] = any(isinstance(event, (BlockSet, BlockWait)) for event in events)
+        return found
 
     def loop_signature(self, loop: scf.ForOp, depth: int = 12) -> Hashable | None:
         """The bounds of a loop, described as in `signature`."""
