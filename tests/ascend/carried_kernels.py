@@ -239,6 +239,17 @@ def if_nested(x, buf, sig, n, B: tl.constexpr):
 
 
 @triton.jit
+def if_tensor(x, buf, sig, n, B: tl.constexpr):
+    """Many pointers that a branch advances: by a constant, by a number, on a token."""
+    there = dl.symm_at(buf, n) + tl.arange(0, B)
+    for i in range(0, n):
+        if i > 2:
+            there += 8
+            there = dl.consume_token(there, dl.wait(sig, 1, "gpu", "acquire")) + i
+        tl.store(there, tl.load(x + tl.arange(0, B)))
+
+
+@triton.jit
 def if_stores(x, buf, n, B: tl.constexpr):
     offs = tl.arange(0, B)
     loaded = tl.load(x + offs)
@@ -452,6 +463,14 @@ def plain_if(x, n, B: tl.constexpr):
         there = x + 128
         tl.store(there, 1.0)
     tl.store(there + offs, offs.to(tl.float16))
+
+
+@triton.jit
+def plain_if_tensor(x, n, B: tl.constexpr):
+    there = x + tl.arange(0, B)
+    if n > 0:
+        there += 128
+    tl.store(there, 1.0)
 
 
 @triton.jit

@@ -38,6 +38,7 @@ MEMORY: dict[str, tuple[str, ...]] = {
     "if_both": ("load x", "store ptr(buf)"),
     "if_local": ("load x", "store buf | ptr(buf)"),
     "if_nested": ("load x", "store ptr(buf)", "store buf | token(ptr(buf))"),
+    "if_tensor": ("load x", "store ptr(buf) | token(ptr(buf))"),
     "if_stores": ("load x", "store buf", "store ptr(buf)"),
     "if_notifies": (),
     "choice": ("load x", "store buf | token(ptr(buf))"),
@@ -58,6 +59,7 @@ MEMORY: dict[str, tuple[str, ...]] = {
     "cast_then_remote": ("store ptr(buf)",),
     "remote_then_cast": ("store ptr(buf)",),
     "cast_to_words": ("store wide",),
+    "plain_if_tensor": ("store x",),
     "plain_if": ("store x",),
     "plain_cast": ("store x",),
     "plain_table": ("load wide", "load address", "store out"),
@@ -80,7 +82,7 @@ ADDED = {"if_nested": 1, "choice": 1}
 """Identity calls that make the vendor's compiler see memory behind branches."""
 
 OTHER_FORM = {"consume_block_in_loop": "extern"}
-OFFSETS = {"plain_if", "cast_to_words"}
+OFFSETS = {"plain_if", "plain_if_tensor", "cast_to_words"}
 """Kernels of one card whose pointers travel as offsets."""
 
 

@@ -2,7 +2,8 @@
 
 triton-adapter-opt 3.2.0 takes a scalar pointer from an argument or from `tt.addptr` only. On one that travels through
 `scf.if`, `scf.for`, `scf.while` or `arith.select` it crashes or forgets where it came from, in kernels of one card as
-well. So such pointers travel as integers here, and are made again from the argument where they arrive.
+well. So such pointers travel as integers here, and are made again from the argument where they arrive. A tensor of
+pointers that branches advance by one integer is advanced behind them, by the integer that comes out of the branches.
 
 Distances are in elements. A single one keeps its width; sums and what travels have 64 bits, as addresses do.
 """
@@ -12,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.arith import AddiOp, MuliOp
-from xdsl.dialects.builtin import AnyFloat, IntegerType, ModuleOp, i64
+from xdsl.dialects.arith import AddiOp, ConstantOp, MuliOp, SubiOp
+from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, IntegerType, ModuleOp, TensorType, i64
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tdist.errors import KernelError
@@ -21,7 +22,7 @@ from tdist.ir import tt
 from tdist.ir.arith import ExtSIOp, SelectOp
 from tdist.ir.hivm import CustomOp
 from tdist.ir.location import loc_of
-from tdist.ir.pointer import is_scalar_pointer
+from tdist.ir.pointer import PointerLike, is_scalar_pointer
 from tdist.passes.base import all_ops, replace
 from tdist.passes.fold import make_constant
 from tdist.platforms.ascend.lowering.sites import Root
@@ -195,6 +196,7 @@ class Offsets:
         for region in op.regions:
             for block in region.blocks:
                 self._block(block)
+        op = self._step_behind(op)
         pointers = _scalar_pointers(op.results)
         if not pointers:
             return
@@ -203,6 +205,45 @@ class Offsets:
         for end in yields:
             self._send(end, {k: k for k in pointers})
         self._arrive(op, places)
+
+    def _step_behind(self, op: Operation) -> Operation:
+        """Tensors of pointers that branches advance by integers: the integers come out of the `if`, the step behind it.
+
+        They are counted from where the tensor itself is counted from, so that they depend on the same calls in each
+        branch. Other tensors of pointers stay as they are; the adapter crashes on them.
+        """
+        if not op.results:
+            return op
+        yields = [_terminator(region.block) for region in op.regions]
+        found = {k: self._common_steps([end.operands[k] for end in yields], op) for k in range(len(op.results))}
+        stepped = {k: each for k, each in found.items() if each is not None}
+        if not stepped:
+            return op
+        for k, (_, start, sides) in stepped.items():
+            for end, steps in zip(yields, sides, strict=True):
+                end.operands[k] = _total(start, steps, end)
+        new = with_result_types(op, [i64 if k in stepped else type_ for k, type_ in enumerate(op.result_types)])
+        values: list[SSAValue] = list(new.results)
+        for k, (source, start, _) in stepped.items():
+            values[k] = _advance(source, start, new.results[k], op)
+        replace(op, values)
+        return new
+
+    def _common_steps(
+        self, values: Sequence[SSAValue], op: Operation
+    ) -> tuple[SSAValue, SSAValue | None, list[list[_Step]]] | None:
+        """The tensor of pointers from before `op` from which all `values` step; its offset; the steps of each value."""
+        if not _are_pointers(values[0].type):
+            return None
+        traced = [_steps_back(value, op) for value in values]
+        source = traced[0][0]
+        if source is None or any(other is not source for other, _ in traced):
+            return None
+        try:
+            start = self.place(source, op).offset
+        except KernelError:  # counted from no argument
+            return None
+        return source, start, [steps for _, steps in traced]
 
     def _for(self, op: Operation) -> None:
         body = op.regions[0].block
@@ -308,6 +349,57 @@ _REWRITES: dict[str, Callable[[Offsets, Operation], None]] = {
 }
 
 
+_Step = SSAValue | int
+
+
+def _are_pointers(type_: Attribute) -> bool:
+    return isinstance(type_, TensorType) and isinstance(type_.element_type, PointerLike)
+
+
+def _steps_back(value: SSAValue, op: Operation) -> tuple[SSAValue | None, list[_Step]]:
+    steps: list[_Step] = []
+    while not is_outside(value, op):
+        made = value.owner
+        step = _one_number(made.operands[1]) if isinstance(made, Operation) and made.name == "tt.addptr" else None
+        if step is None or isinstance(made, Block):
+            return None, []
+        steps.append(step)
+        value = made.operands[0]
+    return value, steps
+
+
+def _one_number(offsets: SSAValue) -> _Step | None:
+    """The integer that every element of a tensor is."""
+    made = offsets.owner
+    if isinstance(made, Operation) and made.name == "tt.splat":
+        return made.operands[0]
+    if isinstance(made, ConstantOp) and isinstance(made.value, DenseIntOrFPElementsAttr) and made.value.is_splat():
+        number = next(iter(made.value.get_values()))
+        return number if isinstance(number, int) else None
+    return None
+
+
+def _total(start: SSAValue | None, steps: Sequence[_Step], before: Operation) -> SSAValue:
+    numbers = [step for step in steps if isinstance(step, int)]
+    values = [step for step in (start, *steps) if isinstance(step, SSAValue)]
+    total = _put(before, make_constant(sum(numbers), i64))
+    for value in values:
+        wide = _wide(value, lambda op: _put(before, op))
+        total = _put(before, AddiOp.create(operands=[total, wide], result_types=[i64]))
+    return total
+
+
+def _advance(source: SSAValue, start: SSAValue | None, total: SSAValue, before: Operation) -> SSAValue:
+    """A tensor of pointers, advanced by what `total` is more than `start`."""
+    if start is not None:
+        wide = _wide(start, lambda op: _put(before, op))
+        total = _put(before, SubiOp.create(operands=[total, wide], result_types=[i64]))
+    assert isinstance(source.type, TensorType)
+    many = TensorType(i64, source.type.get_shape(), source.type.encoding)
+    step = _put(before, tt.SplatOp.create(operands=[total], result_types=[many]))
+    return _put(before, tt.AddPtrOp.create(operands=[source, step], result_types=[source.type]))
+
+
 _MERGES = ("arith.select", "scf.if", "scf.for", "scf.while")
 
 
@@ -321,6 +413,8 @@ def needs_offsets(module: ModuleOp) -> bool:
 
 
 def _merges(op: Operation) -> bool:
+    if op.name == "scf.if" and any(_are_pointers(type_) for type_ in op.result_types):
+        return True
     return op.name in _MERGES and bool(_scalar_pointers(op.results))
 
 
