@@ -86,7 +86,7 @@ class _Pairing:
         part = Part(self.final.ref(event.op), _number_of(event))
         if isinstance(event, (FlagSet, BlockSet)):
             key = (core, event.pipe, event.towards, number) if isinstance(event, FlagSet) else (1 - core, number)
-            return _Up((*facts.flags, (key, frozenset({part}))))
+            return _Up(tuple(sorted((*facts.flags, (key, frozenset({part}))), key=lambda up: repr(up[0]))))
         key = (core, event.source, event.pipe, number) if isinstance(event, FlagWait) else (core, number)
         up = next((index for index, (known, _) in enumerate(facts.flags) if known == key), None)
         if up is None:

@@ -176,17 +176,7 @@ def on_one_vector_core(x, buf, sig, n, B: tl.constexpr):
 def halves_meet_in_a_barrier(a, b, c, buf, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """The vector cores write what the cube core multiplies behind the barrier."""
     rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
-    tl.store(buf + rows[:, None] * K + inner, tl.exp(tl.load(a + rows[:, None] * K + inner)))
-    libshmem_device.barrier_all()
-    product = tl.dot(tl.load(buf + rows[:, None] * K + inner), tl.load(b + inner[:, None] * N + columns))
-    tl.store(c + rows[:, None] * N + columns, product)
-
-
-@triton.jit
-def halves_do_not_meet(a, b, c, buf, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """The same, through a pointer that the compiler takes for other memory, and without a barrier."""
-    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     tl.store(buf + rows[:, None] * K + inner, tl.exp(tl.load(a + rows[:, None] * K + inner)))  # <store>
-    there = dl.consume_token(buf, 0)
-    product = tl.dot(tl.load(there + rows[:, None] * K + inner), tl.load(b + inner[:, None] * N + columns))  # <load>
+    libshmem_device.barrier_all()
+    product = tl.dot(tl.load(buf + rows[:, None] * K + inner), tl.load(b + inner[:, None] * N + columns))  # <load>
     tl.store(c + rows[:, None] * N + columns, product)

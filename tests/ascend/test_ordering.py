@@ -110,6 +110,30 @@ def test_a_wait_that_the_other_half_never_ends() -> None:
     assert any("never sets it" in finding.got for finding in findings)
 
 
+def without_calls(module, symbol: str):
+    """A copy without the calls of a device function."""
+    copy = module.clone()
+    for op in [op for op in copy.all_ops() if isinstance(op, CallOp) and symbol in op.callee.string_value()]:
+        op.detach()
+        op.erase()
+    return copy.clone()
+
+
+def test_a_barrier_of_a_mix_kernel_orders_its_halves() -> None:
+    fn = order_kernels.halves_meet_in_a_barrier
+    module = final(fn, GEMM)
+    assert check_ordering(module) == []
+    flags = [piece for piece in pieces(module) if piece.kind == "cores"]
+    barrier_alone = module
+    for piece in flags:
+        barrier_alone = without(barrier_alone, piece)[0].clone()
+    assert check_ordering(barrier_alone) == []
+    (finding,) = check_ordering(without_calls(barrier_alone, "barrier_all"), names=("a", "b", "c", "buf"))
+    assert kinds([finding]) == ["cross-core"]
+    assert line(fn, "store") in lines(finding)
+    assert {party.tensor for party in finding.parties} == {"buf"}
+
+
 # ---- (f) the data cache ---------------------------------------------------------------------------------------------
 
 
