@@ -257,3 +257,18 @@ def put_beside_a_tile(x, buf, c, AFTER: tl.constexpr, B: tl.constexpr):
     else:
         library("aclshmem_half_putmem", buf, x, B * 2, peer)
         tl.store(c + offs, tile)
+
+
+@triton.jit
+def stored_by_both_signalled_by_one(
+    a, b, c, buf, sig, MEET: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
+):
+    """Only the signal is gated: the other core stores the same tile once more, at any time."""
+    om, on = tl.arange(0, M), tl.arange(0, N)
+    peer = (dl.rank() + 1) % dl.num_ranks()
+    tl.store(dl.symm_at(buf, peer) + om[:, None] * N + on[None, :], tl.load(a + om[:, None] * N + on[None, :]))
+    if MEET:
+        libshmem_device.barrier_all()
+    if sub_vec_id() == 0:
+        dl.notify(sig, peer, signal=1, sig_op="set")
+    tl.store(c + om[:, None] * N + on[None, :], _product(a, b, M, N, K).to(tl.float16))

@@ -51,6 +51,8 @@ CASES: list[tuple[Any, dict[str, str], dict[str, Any], list[str]]] = [
     (PUSHED, I64, {"GATE": True, "SHARE": False}, []),
     (PUSHED, I64, {"GATE": False, "SHARE": True}, []),
     (SIGNALS, I64, {"MEET": False}, ["split-store"]),
+    (kernels.stored_by_both_signalled_by_one, I64, {"MEET": False}, ["both-vector-cores"]),
+    (kernels.stored_by_both_signalled_by_one, I64, {"MEET": True}, ["both-cores"]),  # the barrier belongs to both
     (kernels.counted_on_both_vector_cores, F32, {"GATE": False}, ["both-vector-cores"]),
     (kernels.counted_on_both_vector_cores, F32, {"GATE": True}, []),
     # UB offset 0

@@ -66,6 +66,10 @@ WITHOUT_CURE = (
 """What a change of the protocol cures, or of the compiler, not a rewrite."""
 
 
+SHOWN = 2
+"""So many cures that bring another finding are shown beside a clean one: what one would try first, and should not."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A cure, applied to the whole kernel.
@@ -223,7 +227,7 @@ def describe(cure: str) -> str:
 
 
 def with_cures(findings: Sequence[Finding], trials: Sequence[Trial]) -> list[Finding]:
-    """The findings with what was tried in their advice: the cure that leaves nothing, or what each one leaves."""
+    """The findings with what was tried in their advice: the cure that leaves nothing, and what others bring."""
     return [_advised(finding, trials) for finding in findings]
 
 
@@ -233,7 +237,9 @@ def _advised(finding: Finding, trials: Sequence[Trial]) -> Finding:
         return finding
     clean = next((trial for trial in tried if trial.clean), None)
     helped = [trial for trial in tried if trial.verdict(finding).startswith("finding gone")]
-    shown = [clean] if clean is not None else helped or tried
+    shown = (
+        [*([clean] if clean is not None else []), *[trial for trial in helped if trial.new][:SHOWN]] or helped or tried
+    )
     lines = [f"with {trial.does}: {trial.verdict(finding)}" for trial in shown]
     told: dict[str, Any] = {trial.cure: trial.verdict(finding) for trial in tried}
     return dataclasses.replace(finding, cure="\n".join([finding.cure, *lines]), data={**finding.data, "tried": told})

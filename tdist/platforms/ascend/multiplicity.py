@@ -199,6 +199,8 @@ def _vector_cores(kernel: Kernel) -> Iterator[Finding]:
         for copy in kernel.copies(call, vector)[:1]:
             if call.kind in ONCE and _in_full_on_both(vector, copy.op) and not _shared(kernel, vector, call, copy):
                 yield _vector_cores_finding(kernel, vector, call)
+            if call.kind == SIGNAL and not _in_full_on_both(vector, copy.op):
+                yield from _late_stores(kernel, vector, call, copy)
     for access in vector.accesses:
         if access.atomic and _in_full_on_both(vector, access.op):
             tensor = kernel.tensor([access])
@@ -209,6 +211,26 @@ def _vector_cores(kernel: Kernel) -> Iterator[Finding]:
                 got="once by each of the two vector cores",
                 op=f"the atomic on {tensor}",
                 reason="nothing that it depends on tells the vector cores apart",
+            )
+
+
+def _late_stores(kernel: Kernel, vector: Code, call: Call, copy: Call) -> Iterator[Finding]:
+    """Stores to other ranks that both vector cores make in full, while their signal is one core's."""
+    for access in kernel.made_in(kernel.data_of(call), vector):
+        if not access.writes or not any(remote for _, remote, _ in access.touched):
+            continue
+        if _in_full_on_both(vector, access.op) and not _meets_between(vector, access.op, copy.op):
+            tensor = kernel.tensor([access])
+            yield make(
+                "compiled.both-vector-cores",
+                [
+                    kernel.party(AIV, "store", access.loc, "by both vector cores", tensor),
+                    kernel.party(AIV, call.symbol, call.loc, "by one of them"),
+                ],
+                expected="once per program, before the signal",
+                got="once by each of the two vector cores, one of which does not signal",
+                op=f"the store to {tensor} on another rank",
+                reason="the other core's store may come after the signal, and after what the signal lets others do",
             )
 
 
