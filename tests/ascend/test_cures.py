@@ -11,10 +11,11 @@ pytest.importorskip("triton.backends.ascend", reason="waits for triton-ascend, w
 pytest.importorskip("ascendnpuir", reason="waits for ascendnpu-ir, whose compiler it runs")
 
 import effects_kernels as kernels
-from effects_kit import TARGET, build, kinds
+from effects_kit import TARGET, build, kinds, operator
 
 from tdist.errors import KernelError
 from tdist.findings import KINDS, Finding, Party, make, to_text
+from tdist.kernels.ag_gemm import ag_gemm_fine_kernel
 from tdist.platforms.ascend import cures
 from tdist.platforms.ascend.cures import (
     BARRIER_ALL,
@@ -161,3 +162,11 @@ def test_the_way_out_is_found_by_itself() -> None:
     before = default_check(prepared, final)
     trials = clinic.try_all(prepared, before)
     assert trials[-1].clean and trials[-1].cure == "int64 barrier-all", [(t.cure, t.clean) for t in trials]
+
+
+def test_a_shared_panel_is_cured_by_a_gate() -> None:
+    """The other way out, a panel for each core, is a change of the loop that only the kernel's author can make."""
+    prepared, final = operator(ag_gemm_fine_kernel, FENCE=True, OWN_PANELS=False)
+    before = default_check(prepared, final)
+    trials = Clinic(TARGET, CompileOptions()).try_all(prepared, before)
+    assert kinds(before) == ["split-store"] and trials[-1].clean and trials[-1].cure == "gate"

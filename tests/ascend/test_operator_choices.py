@@ -16,8 +16,8 @@ from effects_kit import kinds, operator
 from tdist.findings import to_text
 from tdist.kernels.ag_gemm import ag_gemm_barrier_kernel, ag_gemm_fine_kernel
 from tdist.kernels.all_gather import all_gather_barrier_kernel, all_gather_fine_kernel
+from tdist.platforms.ascend.cures import default_check
 from tdist.platforms.ascend.multiplicity import check_multiplicity
-from tdist.platforms.ascend.ordering import check_ordering
 
 DOC = Path(__file__).parents[2] / "docs" / "compiled-effects.md"
 SPLIT, LATE = "split-store", "undrained-release"
@@ -58,7 +58,7 @@ CHOICES = (
         ag_gemm_fine_kernel,
         fine(False, False),
         BOTH,
-        (SPLIT,),
+        (SPLIT, LATE),
         (SPLIT,),
     ),
     Choice("`ag_gemm`", "`barrier_all`", ag_gemm_barrier_kernel, (), ("i64",), (), ()),
@@ -87,11 +87,8 @@ CASES = [
 def test_the_table_is_what_the_compiled_code_says(choice: Choice, words: str, barrier_all: bool) -> None:
     prepared, final = operator(choice.fn, words=words, barrier_all=barrier_all, **dict(choice.constants))
     expected = choice.barrier_all if barrier_all else choice.fine
-    effects = check_multiplicity(prepared, final)
-    assert sorted(set(kinds(effects))) == sorted(set(expected) & {SPLIT}), [to_text(finding) for finding in effects]
-    if not effects:  # the order of a form that signals too often is beside the point
-        order = check_ordering(final)
-        assert sorted(set(kinds(order))) == sorted(expected), [to_text(finding) for finding in order]
+    found = default_check(prepared, final)
+    assert sorted(set(kinds(found))) == sorted(expected), [to_text(finding) for finding in found]
 
 
 def test_the_page_has_the_table() -> None:
