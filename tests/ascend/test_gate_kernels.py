@@ -213,3 +213,33 @@ def test_barrier_all_replaces_flags_by_barriers(case: Case) -> None:
     fine, drained = (result.counts for result in reached_by(case).results)
     assert not drained["set_flag"] and not drained["wait_flag"]
     assert drained["pipe_barrier"] >= fine["pipe_barrier"]
+
+
+FOUND: dict[str, tuple[set[str], set[str]]] = {
+    "push_to_all_and_wait_for_all-fp16": ({"undrained-release"}, set()),
+    "fence_between_store_and_signal": (set(), set()),
+    "quiet_between_store_and_signal": (set(), set()),
+    "signal_words_of_64_bits-i64": (set(), set()),
+    "slot_handed_back_after_its_loads": ({"undrained-release"}, set()),
+    "counter_that_all_ranks_add_to": ({"staging-overlap"}, {"staging-overlap"}),
+    "signal_to_a_translated_address": ({"translated-twice", "undrained-release"}, {"translated-twice"}),
+    "scalar_load_and_store-fp32": ({"stale-cache", "undrained-release"}, {"stale-cache"}),
+    "bits_changed_on_a_peer": ({"lock-atomic"}, {"lock-atomic"}),
+    "scalar_exchange_of_a_constant": ({"lost-effect"}, {"lost-effect"}),
+    "panels_pushed_and_multiplied-fp16": ({"both-cores"}, {"both-cores"}),
+    "product_sent_with_a_signal-i64": ({"undrained-release"}, set()),
+    "product_reduced_by_atomics_then_scattered": (set(), set()),
+}
+"""What the checks find without and with barrier-all, by what is known of the vendor's compiler and of the library."""
+
+
+@needs_vendor
+@pytest.mark.parametrize("name", FOUND)
+def test_known_findings(name: str) -> None:
+    """Barrier-all drains before a signal; it helps against nothing else here."""
+    (case,) = [case for case in PASSING if case.id == name]
+    found = tuple(
+        {finding.kind.removeprefix("tdist.compiled.") for finding in result.findings}
+        for result in reached_by(case).results
+    )
+    assert found == FOUND[name]
