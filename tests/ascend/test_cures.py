@@ -124,6 +124,15 @@ def test_verdicts_say_what_stays_and_what_comes() -> None:
     assert with_cures([one, other], [trial])[0].data["tried"] == {"no-fence": "finding gone, but brings wrong-core"}
 
 
+def test_notes_need_no_cure() -> None:
+    note = make("compiled.not-understood", [Party(0, file="k.py", line=9)], op="x", beside=0)
+    prepared, before = examined(kernels.copy_beside_a_dot, {}, FENCE=False)
+    clinic = Clinic(TARGET, CompileOptions(), lambda *_: [*check_multiplicity(*_), note])
+    trials = clinic.try_all(prepared, [*before, note])
+    assert trials[-1].clean and trials[-1].cure == "int64"
+    assert with_cures([note], trials) == [note]
+
+
 def test_every_step_of_a_cure_exists() -> None:
     steps = {step for cures in (*CURES.values(), ORDER_CURES) for cure in cures for step in cure.split()}
     assert steps <= {*REWRITES, BARRIER_ALL} and set(REWRITES) <= steps

@@ -29,6 +29,7 @@ Check = Callable[[Prepared, FinalModule], Iterable[Finding]]
 BARRIER_ALL = "barrier-all"
 _BARRIER_ALL_TEXT = "inject_barrier_all=True at the launch"
 _PREFIX = "tdist.compiled."
+PROFILE = "ascend"
 
 _DRAIN = (
     *("fence", BARRIER_ALL, "int64 barrier-all", "int64 no-fence barrier-all"),
@@ -110,6 +111,11 @@ def place(finding: Finding) -> tuple:
     return (finding.kind, frozenset((party.file, party.line) for party in finding.parties if party.line))
 
 
+def failing(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that a cure is for; notes are none."""
+    return [finding for finding in findings if finding.fails(PROFILE)]
+
+
 def _kind(finding: Finding) -> str:
     return finding.kind.removeprefix(_PREFIX)
 
@@ -184,7 +190,7 @@ class Clinic:
     def try_all(self, prepared: Prepared, findings: Sequence[Finding]) -> list[Trial]:
         """Try what may help until one cure leaves nothing, each at most once; in the order of trial."""
         trials: list[Trial] = []
-        for cure in _in_turn([candidates(finding) for finding in findings]):
+        for cure in _in_turn([candidates(finding) for finding in failing(findings)]):
             trial = self.try_cure(prepared, findings, cure)
             if trial is not None:
                 trials.append(trial)
@@ -212,6 +218,7 @@ def _places(prepared: Prepared, findings: Sequence[Finding]) -> set[SourceLoc]:
 
 
 def _compared(trial: Trial, before: Sequence[Finding], after: Sequence[Finding]) -> Trial:
+    before, after = failing(before), failing(after)
     then, now = set(map(place, before)), set(map(place, after))
     return dataclasses.replace(
         trial,
@@ -228,7 +235,7 @@ def describe(cure: str) -> str:
 
 def with_cures(findings: Sequence[Finding], trials: Sequence[Trial]) -> list[Finding]:
     """The findings with what was tried in their advice: the cure that leaves nothing, and what others bring."""
-    return [_advised(finding, trials) for finding in findings]
+    return [_advised(finding, trials) if finding.fails(PROFILE) else finding for finding in findings]
 
 
 def _advised(finding: Finding, trials: Sequence[Trial]) -> Finding:
