@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdist.errors import TdistError
+from tdist.errors import EnvironmentUnfit, TdistError
 from tdist.platforms.ascend.gate import SETTINGS, GateKernel, gate
 from tdist.platforms.base import RankRuntime
 from tdist.platforms.sim.launch_record import LaunchedKernel, launches_recorded
@@ -45,15 +45,19 @@ class Compiled:
         report: of the gate; None if there was nothing to compile.
         launched: the kernels, in the order of the report.
         notes: why launches may be missing; empty if the recording runs came to their ends and launched something.
+        unfit: why the machine did not let the gate finish; empty if it did.
     """
 
     report: GateReport | None
     launched: tuple[Launched, ...] = ()
     notes: tuple[str, ...] = ()
+    unfit: str = ""
 
     @property
     def exit_code(self) -> int:
-        """The gate's, and 1 where launches are missing: what was not compiled is not clean."""
+        """The gate's; 1 where launches are missing, for what was not compiled is not clean; 3 on an unfit machine."""
+        if self.unfit:
+            return EnvironmentUnfit.exit_code
         return max(self.report.exit_code if self.report else 0, 1 if self.notes else 0)
 
 
@@ -63,7 +67,7 @@ def compile_operator(
     """Record what the operator launches in each case and form, and put it through the gate.
 
     Raises:
-        TdistError: as a run of the operator does, and as `gate` does.
+        UsageError: as `gate` does.
     """
     cases_of: dict[LaunchedKernel, list[tuple[str, str]]] = {}
     notes: list[str] = []
@@ -77,7 +81,10 @@ def compile_operator(
     if not launched:
         return Compiled(None, (), tuple(notes))
     settings = SETTINGS[options.barrier_all_sync]
-    report = gate([each.kernel for each in launched], options.compile_for, settings, keep_ir=keep_ir)
+    try:
+        report = gate([each.kernel for each in launched], options.compile_for, settings, keep_ir=keep_ir)
+    except EnvironmentUnfit as error:  # what the ranks have said is still worth telling
+        return Compiled(None, launched, tuple(notes), str(error))
     return Compiled(report, launched, tuple(notes))
 
 
@@ -108,16 +115,20 @@ def _record(
     """
     launches = min(options.launches, RECORDED_LAUNCHES) if operator.relaunchable else 1
     job = Job(absolute_spec(options.operator or operator.name), case, launches, judge=False)
-    kernels, stopped = _union(runner.record(job, mode, True))
+    kernels, stopped = _run(runner, job, mode, True)
     if not stopped:
         return kernels, ""
-    dry, again = _union(runner.record(job, mode, False))
+    dry, again = _run(runner, job, mode, False)
     how = f"launches after this are not known: {again}" if again else "launches were noted without running them"
     return list(dict.fromkeys([*kernels, *dry])), f"the kernels did not come to their ends, {how} ({stopped})"
 
 
-def _union(returned: Sequence[Any]) -> tuple[list[LaunchedKernel], str]:
+def _run(runner: Runner, job: Job, mode: Mode, run: bool) -> tuple[list[LaunchedKernel], str]:
     """What any rank launched, and why the first that stopped did."""
+    try:
+        returned = runner.record(job, mode, run)
+    except TdistError as error:
+        return [], str(error)
     kernels: dict[LaunchedKernel, None] = {}
     stopped = ""
     for of_rank in returned:

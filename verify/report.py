@@ -73,7 +73,8 @@ def _render_compiled(report: Report, console: Console) -> None:
     for note in report.compiled.notes:
         _line(console, 2, note, "red")
     if report.compiled.report is None:
-        _line(console, 2, "nothing was compiled", "red")
+        unfit = report.compiled.unfit
+        _line(console, 2, f"environment: {unfit}" if unfit else "nothing was compiled", "red")
         return
     for kernel, results in by_kernel(report.compiled.report):
         render_kernel(kernel, results, console)
@@ -264,6 +265,7 @@ def _compiled_json(report: Report) -> dict[str, Any] | None:
     compiled = report.compiled.report
     return {
         "notes": list(report.compiled.notes),
+        "unfit": report.compiled.unfit,
         "gate": gate_json(compiled) if compiled else None,
         "side_by_side": side_by_side_json(report),
     }

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from rich.console import Console
 
-from tdist.errors import UsageError
+from tdist.errors import EnvironmentUnfit, UsageError
+from tdist.verify import compile_for
 from tdist.verify.cli import main
 from tdist.verify.compile_for import compile_operator
 from tdist.verify.loader import load_operator
@@ -252,6 +253,16 @@ def test_an_operator_without_kernels_is_not_clean(operators):
     report, text = verified(operators, "without_kernels")
     assert report.simulated and report.exit_code == 1
     assert "the host function launched no kernel" in text and "nothing was compiled" in text
+
+
+def test_a_machine_that_becomes_unfit_does_not_cost_what_the_ranks_said(operators, monkeypatch):
+    def unfit(*arguments, **more):
+        raise EnvironmentUnfit("cannot make a temporary directory: No space left on device")
+
+    monkeypatch.setattr(compile_for, "gate", unfit)
+    report, text = verified(operators, "several")
+    assert report.simulated and (report.exit_code, report.verdict) == (3, "undecided")
+    assert "environment: cannot make a temporary directory" in text and "PASS fp32 fine" in text
 
 
 def test_a_launch_option_that_the_vendor_does_not_have_is_refused(operators):
