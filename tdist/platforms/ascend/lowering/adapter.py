@@ -22,6 +22,7 @@ from tdist.ir.location import loc_of
 from tdist.ir.pointer import PointerLike, element_type, is_scalar_pointer
 from tdist.passes.base import all_ops
 from tdist.platforms.ascend.compiled.generic_text import print_generic, read_generic
+from tdist.platforms.ascend.lowering.carried_memory import check_carried_memory
 from tdist.platforms.ascend.lowering.carry import Carrier, carry
 from tdist.platforms.ascend.lowering.offsets import needs_offsets
 from tdist.platforms.ascend.lowering.prepare import Prepared
@@ -75,6 +76,7 @@ def to_linalg(prepared: Prepared, options: CompileOptions, steps: Steps) -> Lina
         EnvironmentUnfit: there is no adapter.
     """
     job = _Job(prepared, options, steps, find.triton_adapter_opt())
+    check_carried_memory(prepared.module, [arg.name for arg in prepared.args])
     failures: list[_Failure] = []
     for form in job.forms():
         outcome = job.attempt(form)
