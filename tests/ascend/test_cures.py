@@ -47,6 +47,7 @@ CASES: list[tuple[Any, dict[str, str], dict[str, Any], str]] = [
     (kernels.copy_beside_a_dot, {}, {"FENCE": False}, "int64"),
     (kernels.copy_beside_a_dot, {}, {"FENCE": True}, "int64 no-fence"),
     (kernels.copy_beside_a_dot, I64, {"FENCE": True}, "no-fence"),
+    (kernels.copy_beside_a_dot, {"sig": "*u64"}, {"FENCE": False}, "signed"),
     (kernels.product_sent, F32, {}, "int64"),
     (kernels.product_sent_past_a_copy, {**I64, **F32}, {}, "close"),
     (kernels.pushed_after_a_product, I64, {"GATE": False, "SHARE": False}, "gate"),
@@ -83,6 +84,13 @@ def test_a_barrier_of_all_pipes_does_not_double_it() -> None:
     for cure in (BARRIER_ALL, "pipe-barrier"):
         trial = CLINIC.try_cure(prepared, before, cure)
         assert trial is not None and trial.clean, cure
+
+
+def test_a_point_write_follows_its_data_too() -> None:
+    prepared, before = examined(kernels.copy_beside_a_dot, {}, FENCE=False)
+    trial = CLINIC.try_cure(prepared, before, "point-write")
+    assert trial is not None and trial.clean
+    assert CLINIC.try_cure(prepared, before, "signed") is None
 
 
 def test_a_cure_that_changes_nothing_is_not_tried() -> None:

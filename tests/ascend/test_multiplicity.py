@@ -42,6 +42,7 @@ CASES: list[tuple[Any, dict[str, str], dict[str, Any], list[str]]] = [
     (COPY, {}, {"FENCE": True}, ["both-cores"]),
     (COPY, I64, {"FENCE": True}, ["both-cores"]),
     (COPY, I64, {"FENCE": False}, []),
+    (COPY, {"sig": "*u64"}, {"FENCE": False}, ["both-cores"]),  # the compiler's list has the signed ones only
     (SENT, F32, {}, ["both-cores", "both-vector-cores"]),
     (SENT, {**I64, **F32}, {}, []),
     # the core of the operation before the signal, not of the data

@@ -37,8 +37,16 @@ _DRAIN = (
     *("pipe-barrier", "int64 pipe-barrier"),
 )
 _PLACE = (
-    *("int64", "no-fence", "int64 no-fence", "int64 barrier-all", "no-fence barrier-all"),
-    *("int64 no-fence barrier-all", "int64 gate", "int64 gate no-fence", "int64 gate barrier-all"),
+    *("signed", "int64", "no-fence", "int64 no-fence", "signed no-fence", "int64 barrier-all", "signed barrier-all"),
+    *("no-fence barrier-all", "int64 no-fence barrier-all", "signed no-fence barrier-all", "point-write"),
+    *(
+        "point-write no-fence",
+        "point-write barrier-all",
+        "point-write no-fence barrier-all",
+        "int64 gate",
+        "int64 gate no-fence",
+        "int64 gate barrier-all",
+    ),
     *("int64 gate no-fence barrier-all", "int64 pipe-barrier"),
 )
 _ONE_CORE = (

@@ -164,6 +164,40 @@ def wide_signals(prepared: Prepared, places: Collection[SourceLoc]) -> Prepared 
     return changed(prepared, module, args)
 
 
+def signed_signals(prepared: Prepared, places: Collection[SourceLoc]) -> Prepared | None:
+    """Signal words int64 where they are uint64: the vendor's compiler knows the signed point writes only."""
+    return _other_calls(prepared, places, "aclshmem_uint64_p", "aclshmem_int64_p", lambda inputs: inputs)
+
+
+def point_writes(prepared: Prepared, places: Collection[SourceLoc]) -> Prepared | None:
+    """`int_p` in place of a notify that sets an int32 word: a point write follows the core of its data."""
+
+    def without_operation(inputs: list[SSAValue]) -> list[SSAValue] | None:
+        word, value, operation, pe = inputs
+        return [word, value, pe] if constant(operation) == 0 else None
+
+    return _other_calls(prepared, places, "aclshmemx_signal_op", POINT_WRITE, without_operation)
+
+
+def _other_calls(
+    prepared: Prepared,
+    places: Collection[SourceLoc],
+    symbol: str,
+    other: str,
+    change: Callable[[list[SSAValue]], list[SSAValue] | None],
+) -> Prepared | None:
+    """Signals by one function made by another; None if one of them cannot be."""
+    module = prepared.module.clone()
+    calls = [call.op for call in _signals(written(module), places) if call.symbol == symbol]
+    for op in calls:
+        assert isinstance(op, hivm.CustomOp)
+        inputs = change(list(op.inputs))
+        if inputs is None:
+            return None
+        replace_op(op, list(_inserted(op, other, inputs).results))
+    return changed(prepared, module) if calls else None
+
+
 class _DoesNotApply(Exception):
     pass
 
@@ -444,6 +478,8 @@ REWRITES = {
         Named("fence-after-wait", "`libshmem_device.fence()` after the wait", fence_after_waits),
         Named("no-fence", "no fence before the signal", no_fence_before_signals),
         Named("int64", "signal words of 64 bits", wide_signals),
+        Named("signed", "signal words int64 instead of uint64", signed_signals),
+        Named("point-write", "`libshmem_device.int_p` in place of the notify", point_writes),
         Named("close", "the signal directly behind the store", signals_behind_their_data),
         Named("gate", "stores and signal under `if sub_vec_id() == 0:`", gated),
         Named("local-address", "the local address, not that of symm_at", local_addresses),
