@@ -79,6 +79,7 @@ class LoopNode(Node):
     limit: SSAValue = field(kw_only=True)
     turns: Turns | None = field(kw_only=True)
     signature: Hashable | None = field(kw_only=True)
+    meets: bool = False  # a core waits for another in it
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +169,8 @@ class Flow:
         turns = self.values.turns(op)
         behind = ForgetNode(after, keys=frozenset({counter}))
         signature = self.values.placed("body", op.body.block)
-        head = LoopNode(behind, counter=counter, limit=op.ub, turns=turns, signature=signature)
+        meets = self.values.meets(op.body.block)
+        head = LoopNode(behind, counter=counter, limit=op.ub, turns=turns, signature=signature, meets=meets)
         self.loops.append(head)
         end = ForgetNode(head, keys=self._keys(op.body.block))
         if turns is not None:
@@ -235,11 +237,23 @@ class Flow:
         if ends:
             yield Step(_there(node.next), decided, ((node.signature, 0),) if told else ())
 
+    def deciding(self) -> list[Hashable | None]:
+        """The signatures of loops and branches in which a core waits for another, where their course is not known."""
+        loops: list[Hashable | None] = [
+            loop.signature for loop in self.loops if loop.meets and not (loop.turns and self.values.settled(loop.limit))
+        ]
+        branches = [op for op in self.function.ops if isinstance(op, scf.IfOp)]
+        return loops + [None for op in branches if any(map(self.values.meets, _sides(op)))]
+
     def signatures(self) -> Counter[Hashable]:
         """What is decided in this function, as the other half would describe it: how many places of each."""
         places = [loop.signature for loop in self.loops]
         places += [choice.signature for choices in self.values.choices.values() for choice in choices]
         return Counter(signature for signature in places if signature is not None)
+
+
+def _sides(op: scf.IfOp) -> list[Block]:
+    return [block for region in (op.true_region, op.false_region) for block in region.blocks]
 
 
 def _there(node: Node | None) -> Node:
@@ -329,6 +343,11 @@ class Walk(Generic[F]):
         self.steps = 0
         for flow in flows:
             self._survey(flow.entry)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether both halves decide alike wherever it matters to who waits for whom."""
+        return all(signature in self._shared for flow in self.flows for signature in flow.deciding())
 
     def _survey(self, entry: Node) -> None:
         """Number a function's nodes: inside loops before behind them, so that a loop settles before what follows it."""

@@ -138,6 +138,8 @@ class Memory:
         if name in ("memref.reinterpret_cast", "memref.subview", "memref.view"):
             move = {"memref.subview": self._subview, "memref.view": self._shifted}.get(name, self._recast)
             return [move(op, view, environment) for view in self._views(op.operands[0], environment, seen)]
+        if name == "memref.extract_strided_metadata" and value.index == 0:
+            return [_bare(view) for view in self._views(op.operands[0], environment, seen)]
         if isinstance(op, func.CallOp):
             return self._translated(op, environment, seen)
         if isinstance(op, (scf.ForOp, scf.IfOp, scf.WhileOp)):
@@ -246,6 +248,11 @@ def _while_sources(op: scf.WhileOp, index: int, value: SSAValue) -> list[SSAValu
     if isinstance(value, BlockArgument) and value.block is before:
         return [op.arguments[index], after.last_op.operands[index]]
     return [before.last_op.operands[index + 1]]  # behind the condition
+
+
+def _bare(view: _View) -> _View:
+    """What a view's pointer points to, without its offset and its shape: a `reinterpret_cast` gives it others."""
+    return replace(view, offset=Linear.of(0), length=None, outer=None)
 
 
 def _unknown(value: SSAValue) -> _View:

@@ -82,6 +82,7 @@ class Order:
         self._met: dict[tuple[Event, Decided], int] = {}
         self._flags: dict[FlagKey, int] = {}
         self._unknown_flags = False
+        self.agreed = False  # halves decide alike: where none can go on, none ever will
 
     # ---- walking -----------------------------------------------------------------------------------------------------
 
@@ -112,13 +113,19 @@ class Order:
 
     def end(self, facts: Pending) -> None:
         """Every core has returned: no flag may be up."""
-        for core, key in ((key[0], key) for key, number in self._flags.items() if facts.times_up(number)):
-            last = next((event for event in reversed(self._sets(core)) if self._may_set(event, key)), None)
-            if last is not None and not self._unknown_flags:
+        if self._unknown_flags:
+            return
+        for key in (key for key, number in self._flags.items() if facts.times_up(number)):
+            core = key[0] if key[1] is not None else self._other(key[0])
+            last = next((event for event in reversed(self._sets(core)) if _may_set(event, key)), None)
+            if last is not None and (key[1] is not None or self.agreed):
                 self._note(Unordered(Fault.LEFT_UP, last, core, detail=_named(key)))
 
     def stuck(self, core: int, event: Event, facts: Pending) -> None:
         """A core waits for another that has returned, or waits too."""
+        if self.agreed:
+            number = self._waiting[core][1]
+            self._note(Unordered(Fault.STUCK, event, core, detail=f"{number} between the cores"))
         self._blocked.setdefault(self._waiting[core], core)
 
     def finish(self) -> None:
@@ -283,17 +290,21 @@ class Order:
         first = fault.first.op if fault.first is not None else None
         self.found.setdefault((fault.fault, first, fault.second.op, fault.detail), fault)
 
-    def _sets(self, core: int) -> list[FlagSet]:
-        return [event for event in function_events(self.flows[core].function) if isinstance(event, FlagSet)]
+    def _sets(self, core: int) -> list[FlagSet | BlockSet]:
+        events = function_events(self.flows[core].function)
+        return [event for event in events if isinstance(event, (FlagSet, BlockSet))]
 
-    @staticmethod
-    def _may_set(event: FlagSet, key: FlagKey) -> bool:
-        same_pipes = (event.pipe, event.towards) == key[1:3]
-        return same_pipes and (isinstance(event.flag, SSAValue) or event.flag == key[3])
+
+def _may_set(event: FlagSet | BlockSet, key: FlagKey) -> bool:
+    """Whether an event may be what raised a flag."""
+    if (key[1] is None) is not isinstance(event, BlockSet):
+        return False
+    same_pipes = isinstance(event, BlockSet) or (event.pipe, event.towards) == key[1:3]
+    return same_pipes and (isinstance(event.flag, SSAValue) or event.flag == key[3])
 
 
 def _named(key: FlagKey) -> str:
-    return f"{key[1]} → {key[2]}, event {key[3]}"
+    return f"{key[1]} → {key[2]}, event {key[3]}" if key[1] is not None else f"{key[3]} between the cores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +342,9 @@ def _walks(order: Order) -> list[Walk[Pending]]:
     flows = order.flows
     events = [event for flow in flows for event in function_events(flow.function)]
     if any(isinstance(event, (BlockSet, BlockWait)) for event in events):
-        return [Walk(flows, order)]
+        walk = Walk(flows, order)
+        order.agreed = walk.agreed
+        return [walk]
     return [Walk([flow], _Alone(order, core)) for core, flow in enumerate(flows)]
 
 

@@ -181,6 +181,14 @@ class Values:
             known = self._affine_results(value.op, {})
         return min((number for number in known if number is not None), default=None)
 
+    def settled(self, limit: SSAValue) -> bool:
+        """Whether the limit of a loop that is walked turn by turn is known, or is a choice of both halves."""
+        if self.number(limit) is not None:
+            return True
+        key = self.key(limit)
+        chosen = (choice for choices in self.choices.values() for choice in choices if choice.key == key)
+        return any(choice.signature is not None for choice in chosen)
+
     # ---- integers ----------------------------------------------------------------------------------------------------
 
     def number(self, value: SSAValue, environment: Environment | None = None) -> Number:
@@ -325,7 +333,7 @@ class Values:
         None if one of them has none, and where no core waits for the other in the block: then it does not matter
         whether the halves decide alike.
         """
-        if not self._meets(block):
+        if not self.meets(block):
             return None
         path = [signature]
         op = block.parent_op()
@@ -335,7 +343,8 @@ class Values:
             op = op.parent_op()
         return None if None in path else tuple(path)
 
-    def _meets(self, block: Block) -> bool:
+    def meets(self, block: Block) -> bool:
+        """Whether a core waits for another, or is waited for, in a block."""
         found = self._meeting.get(block)
         if found is None:
             events = (event for op in block.walk() for event in events_of(op))
