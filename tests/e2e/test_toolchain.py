@@ -251,9 +251,10 @@ def test_two_builders_at_once_are_one(index):
     assert run().exit_code == 0
 
 
-def test_a_place_that_others_can_write_is_not_trusted(index):
+@pytest.mark.parametrize("where", [".", ".."])
+def test_a_place_that_others_can_write_is_not_trusted(index, where):
     run()
-    toolchain.place().chmod(0o777)
+    (toolchain.place() / where).resolve().chmod(0o777)
     for words in ((), ("--check",)):
         assert "others could have put programs there" in refusal(*words)
 

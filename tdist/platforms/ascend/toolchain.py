@@ -110,6 +110,7 @@ def find() -> Toolchain | None:
     folder = place()
     if not os.path.lexists(folder):
         return None
+    _check_private(_home())
     _check_private(folder)
     record = _record(folder)
     if not record:
@@ -207,10 +208,10 @@ def _make_home() -> None:
 def _check_private(folder: Path) -> None:
     """What others could have written is not run."""
     info = folder.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or stat.S_IMODE(info.st_mode) & 0o077:
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise EnvironmentUnfit(
-            f"{folder} is not a directory of this user with mode 0700, others could have put programs there: "
-            "delete it, or set TDIST_CACHE_DIR"
+            f"{folder} is not a directory of this user that only this user can write; others could have put programs "
+            "there: delete it, or set TDIST_CACHE_DIR"
         )
 
 
