@@ -252,8 +252,8 @@ _TABLE: Final = (
         "What the source does once per program stands in both functions of the compiled mix kernel; the half that did "
         "not make the data does not wait for the half that did.",
         "{reason}",
-        "signal with int64 words (their SET follows the core of the data), or put the push and the multiplication into "
-        "branches of their own, or compile the protocol with barrier_all",
+        "signal with int64 words (not uint64: the SET follows the core of the data), or put the push and the "
+        "multiplication into branches of their own, or compile the protocol with barrier_all",
     ),
     Kind(
         "compiled.both-vector-cores",
@@ -269,8 +269,8 @@ _TABLE: Final = (
         "compiled.split-store",
         _HAZARD,
         "split store: each vector core stores a part of {tensor}, and {op} speaks for the whole",
-        "The compiler (or the kernel, by `sub_vec_id()`) lets the two vector cores of a program share a store; a signal "
-        "that one of them makes says nothing about the other's part.",
+        "The compiler (or the kernel, by `sub_vec_id()`) lets the two vector cores of a program share a store; a "
+        "signal that one of them makes says nothing about the other's part.",
         "{reason}",
         "give each vector core whole tiles by `sub_vec_id()` and a signal for each of them, or put store and signal "
         "under `if sub_vec_id() == 0:`",
@@ -281,8 +281,8 @@ _TABLE: Final = (
         "signal without its data: {op} was compiled for the {core}, {tensor} is accessed on the {other}",
         "A signal releases what its own core did; the core that makes the data runs on by itself.",
         "nothing orders the {core} after the {other} between the two",
-        "signal with int64 words (their SET follows the core of the data), or order the cores with `barrier_all` or "
-        "`sync_block_set` and `sync_block_wait`",
+        "signal with int64 words directly behind the store (not uint64: the SET follows the core of the data), or order "
+        "the cores with `barrier_all` or `sync_block_set` and `sync_block_wait`",
     ),
     Kind(
         "compiled.lost-effect",
@@ -337,8 +337,8 @@ _TABLE: Final = (
         "compiled.staging-overlap",
         _HAZARD,
         "staging overlap: {op} overwrites bytes {lo} to {hi} of UB, where the tile of {tensor} lives",
-        "A signal ADD stages its value at UB offset 0, a put or get its data in the first 16 KiB; the compiler does not "
-        "know and gives the same bytes to a tile that is still in use.",
+        "A signal ADD stages its value at UB offset 0, a put or get its data in the first 16 KiB; the compiler does "
+        "not know and gives the same bytes to a tile that is still in use.",
         "the tile at UB offset {offset}, {size} bytes, is used before and after the call",
         "{remedy}",
     ),
@@ -365,8 +365,8 @@ _TABLE: Final = (
         "cube and vector core not ordered: {first} and {second} of {tensor}",
         "The halves of a mix kernel run side by side; only sync_block_set and sync_block_wait order them.",
         "no sync_block_set with its sync_block_wait lies between the two",
-        "compile with the compiler's own cross-core synchronisation (no `disable_auto_inject_block_sync`), or order the "
-        "halves with `sync_block_set` and `sync_block_wait`",
+        "compile with the compiler's own cross-core synchronisation (no `disable_auto_inject_block_sync`), or order "
+        "the halves with `sync_block_set` and `sync_block_wait`",
     ),
     Kind(
         "compiled.stale-cache",
