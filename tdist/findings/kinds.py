@@ -281,8 +281,8 @@ _TABLE: Final = (
         "signal without its data: {op} was compiled for the {core}, {tensor} is accessed on the {other}",
         "A signal releases what its own core did; the core that makes the data runs on by itself.",
         "nothing orders the {core} after the {other} between the two",
-        "signal with int64 words directly behind the store (not uint64: the SET follows the core of the data), or order "
-        "the cores with `barrier_all` or `sync_block_set` and `sync_block_wait`",
+        "signal with int64 words directly behind the store (not uint64: the SET follows the core of the data), or "
+        "order the cores with `barrier_all` or `sync_block_set` and `sync_block_wait`",
     ),
     Kind(
         "compiled.lost-effect",
