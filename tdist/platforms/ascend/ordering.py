@@ -25,7 +25,7 @@ from tdist.ir.hivm import Pipe
 from tdist.ir.location import loc_of, set_loc
 from tdist.platforms.ascend.compiled import calls
 from tdist.platforms.ascend.compiled.calls import Role
-from tdist.platforms.ascend.compiled.events import Access, Event, Touch, Unknown, name_of
+from tdist.platforms.ascend.compiled.events import Access, Event, Unknown, name_of
 from tdist.platforms.ascend.compiled.final_module import CORE_NAMES, CoreFunction, FinalModule, OpRef, kernel_loc
 from tdist.platforms.ascend.compiled.memory import GM, Memory, Region
 from tdist.platforms.ascend.compiled.order import Fault, OrderReport, Unordered, check_order
@@ -374,4 +374,4 @@ def _distributed_operands(function: CoreFunction) -> Iterable[SSAValue]:
             yield from (value for value in op.arguments if str(value.type).startswith("memref"))
 
 
-__all__ = ["Cure", "Touch", "check_ordering", "cured", "with_cure"]
+__all__ = ["Cure", "check_ordering", "cured", "with_cure"]

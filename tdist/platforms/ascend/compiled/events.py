@@ -7,7 +7,7 @@ What an operation means is decided here and nowhere else; who asks for order, mu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from xdsl.dialects.arith import ConstantOp
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, UnregisteredOp
@@ -266,16 +266,22 @@ def _signal_events(op: CallOp, call: Call) -> Iterator[Event]:
 
 
 def _transfer_events(op: CallOp, call: Call) -> Iterator[Event]:
-    """Through a buffer of the core: in by MTE2, out by MTE3; blocking ones end in a quiet, a signal comes after it."""
+    """Through a buffer of the core: in by MTE2, out by MTE3. Blocking ones end in a quiet, and a signal comes after it.
+
+    The signal of one that does not block speaks for its own data; what was issued before may be in flight.
+    """
     source, target = op.arguments[call.operand("src")], op.arguments[call.operand("dst")]
-    gets = call.role is Role.GET
+    gets, signals = call.role is Role.GET, call.role is Role.PUT_SIGNAL
+    if signals and call.non_blocking:
+        yield Release(op, Pipe.S, call)
     yield Access(op, Pipe.MTE2, (Touch(source, False, remote=gets),), call)
     yield FlagSet(op, Pipe.MTE2, Pipe.MTE3, "inside")
     yield FlagWait(op, Pipe.MTE3, Pipe.MTE2, "inside")
     yield Access(op, Pipe.MTE3, (Touch(target, True, remote=not gets),), call)
-    if not call.non_blocking or call.role is Role.PUT_SIGNAL:
-        yield Drain(op, Pipe.S, call, flushes=True)
-    if call.role is Role.PUT_SIGNAL:
+    if call.non_blocking:
+        return
+    yield Drain(op, Pipe.S, call, flushes=True)
+    if signals:
         yield Release(op, Pipe.S, call, drained=True)
 
 
@@ -294,11 +300,6 @@ def _barrier_events(op: CallOp, call: Call) -> Iterator[Event]:
 def function_events(function: CoreFunction) -> list[Event]:
     """The events of a function in order of text, whatever the loops and branches around them."""
     return [event for op in function.ops for event in events_of(op)]
-
-
-def with_flag(event: FlagSet | FlagWait | BlockSet | BlockWait, flag: Flag) -> Event:
-    """The event with another flag."""
-    return replace(event, flag=flag)
 
 
 def memory_space(value: SSAValue) -> str:
@@ -326,5 +327,4 @@ __all__ = [
     "function_events",
     "memory_space",
     "name_of",
-    "with_flag",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tdist.ir.hivm import Pipe
 from tdist.platforms.ascend.compiled.events import (
@@ -315,10 +315,6 @@ class OrderReport:
     steps: int
     complete: bool
     cores: tuple[str, ...]
-
-    def touching(self, op: Operation) -> list[Unordered]:
-        """The faults in which an operation takes part."""
-        return [fault for fault in self.faults if op in (fault.second.op, fault.first and fault.first.op)]
 
 
 class _Alone:
