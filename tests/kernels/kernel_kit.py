@@ -35,7 +35,7 @@ def gather_expected(m, n, nranks, dtype, launch):
     return torch.cat(shards)
 
 
-def gemm_host(rt, m, n, k, dtype, launches, fence, **workspace):
+def gemm_host(rt, m, n, k, dtype, launches, fence, own_panels=True, **workspace):
     """`launches` AG+GEMMs one behind the other on one workspace."""
     ensure_shmem(rt)
     context = ag_gemm.create_context(rt, m, n, k, dtype, **workspace)
@@ -44,7 +44,7 @@ def gemm_host(rt, m, n, k, dtype, launches, fence, **workspace):
         (integers(rt.rank, launch, rows, k, dtype, 1), integers(rt.rank + 50, launch, k, n, dtype, 1))
         for launch in range(launches)
     ]
-    outputs = [ag_gemm.ag_gemm(context, a, b, fence=fence) for a, b in pairs]
+    outputs = [ag_gemm.ag_gemm(context, a, b, fence=fence, own_panels=own_panels) for a, b in pairs]
     rt.synchronize()
     results = [out.clone() for out in outputs]
     context.close()

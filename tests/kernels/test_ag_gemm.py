@@ -72,6 +72,20 @@ def test_any_shape(nranks, m, n, k, panels, buffers, programs, sync, seed):
     check(nranks, m, n, k, sync=sync, tiling=tiling, programs=programs, world={"seed": seed})
 
 
+@pytest.mark.parametrize("signal_dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("own_panels", [True, False], ids=["own-panels", "shared-panels"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_choice_of_signals_and_pushers(signal_dtype, own_panels, seed):
+    tiling = Tiling(16, 16, 16, panels=3)
+    how = {"signal_dtype": signal_dtype, "own_panels": own_panels, "tiling": tiling, "programs": 2}
+    check(3, 130, 20, 20, **how, world={"seed": seed})
+
+
+def test_signals_of_another_type_are_refused():
+    with pytest.raises(UsageError, match=r"signals with torch\.int64 or torch\.int32 words, got torch\.uint8"):
+        run(1, gemm_host, 4, 4, 4, torch.float16, signal_dtype=torch.uint8)
+
+
 def test_without_the_fence_it_is_right_and_hazardous_on_ascend_only():
     results, findings = run(3, gemm_host, 60, 20, 20, torch.float16, fence=False, tiling=SMALL)
     for rank, outputs in enumerate(results):
