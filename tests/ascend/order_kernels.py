@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from gate_kit import library
 
 import tdist.language as dl
 from tdist.language.extra import libshmem_device
@@ -180,3 +181,31 @@ def halves_meet_in_a_barrier(a, b, c, buf, M: tl.constexpr, N: tl.constexpr, K: 
     libshmem_device.barrier_all()
     product = tl.dot(tl.load(buf + rows[:, None] * K + inner), tl.load(b + inner[:, None] * N + columns))  # <load>
     tl.store(c + rows[:, None] * N + columns, product)
+
+
+@triton.jit
+def put_what_was_stored(x, buf, sig, n, B: tl.constexpr):
+    """The put takes the argument that was stored: the compiler puts a flag."""
+    offsets = tl.arange(0, B)
+    tl.store(buf + offsets, tl.load(x + offsets))
+    library("aclshmem_half_putmem", buf + B, buf, B * 2, 1)
+
+
+@triton.jit
+def put_through_another_pointer(x, buf, sig, n, B: tl.constexpr):
+    """Stored through what consume_token made of the argument: the compiler takes it for other memory."""
+    offsets = tl.arange(0, B)
+    token = dl.wait(sig, 1, "gpu", "acquire", waitValue=1)
+    tl.store(dl.consume_token(buf, token) + offsets, tl.load(x + offsets))  # <store>
+    library("aclshmem_half_putmem", buf + B, buf, B * 2, 1)  # <put>
+
+
+@triton.jit
+def put_signal_behind_a_store(x, buf, sig, n, NBI: tl.constexpr, B: tl.constexpr):
+    """A blocking put drains before its signal, one that does not block signals its own data only."""
+    offsets = tl.arange(0, B)
+    tl.store(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets))  # <store>
+    if NBI:
+        library("aclshmem_half_putmem_signal_nbi", buf + B, x, B * 2, sig, 1, 0, 1)  # <put>
+    else:
+        library("aclshmem_half_putmem_signal", buf + B, x, B * 2, sig, 1, 0, 1)

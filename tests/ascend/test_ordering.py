@@ -79,6 +79,23 @@ def test_the_soft_barrier_drains_nothing() -> None:
     assert {lines(finding)[1] for finding in found(fn)} == {line(fn, "barrier")}
 
 
+def test_a_put_of_what_was_stored() -> None:
+    assert found(order_kernels.put_what_was_stored) == []
+    fn = order_kernels.put_through_another_pointer
+    (finding,) = found(fn)
+    assert kinds([finding]) == ["undrained-transfer"]
+    assert lines(finding) == [line(fn, "store"), line(fn, "put")]
+    assert finding.parties[1].op == "aclshmem_half_putmem" and finding.parties[0].tensor == "buf"
+
+
+def test_a_put_with_a_signal_drains_unless_it_does_not_block() -> None:
+    fn = order_kernels.put_signal_behind_a_store
+    assert found(fn, NBI=False) == []
+    stores = [finding for finding in found(fn, NBI=True) if "MTE3" in finding.parties[0].op]
+    assert [lines(finding) for finding in stores] == [[line(fn, "store"), line(fn, "put")]]
+    assert kinds(stores) == ["undrained-release"]
+
+
 def test_a_fixpipe_store_of_the_cube_core() -> None:
     findings = found(order_kernels.gemm_notify, GEMM)
     cube = [finding for finding in findings if "PIPE_FIX" in finding.parties[0].op]
