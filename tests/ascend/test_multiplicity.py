@@ -15,7 +15,7 @@ import effects_kernels as kernels
 from effects_kit import build, effects, finish, front_end, kinds, operator
 from ordinary_kernels import ORDINARY
 from xdsl.dialects.arith import ConstantOp
-from xdsl.dialects.builtin import IntegerAttr, UnitAttr
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr, UnknownLoc
 from xdsl.ir import Operation
 
 from tdist.findings import Finding, to_text
@@ -30,7 +30,7 @@ from tdist.platforms.ascend.lowering.prepare import Prepared, prepare
 from tdist.platforms.ascend.multiplicity import check_multiplicity
 from tdist.platforms.ascend.options import CompileOptions
 from tdist.platforms.ascend.provenance import enclosing, full_name, library_symbol
-from tdist.platforms.ascend.rewrites import _wrap
+from tdist.platforms.ascend.rewrites import _wrap, changed
 
 I64, F32 = {"sig": "*i64"}, {"buf": "*fp32"}
 COPY, SENT, PAST = kernels.copy_beside_a_dot, kernels.product_sent, kernels.product_sent_past_a_copy
@@ -276,6 +276,22 @@ def mixed_barriers() -> tuple[Prepared, FinalModule]:
     return operator(ag_gemm_barrier_kernel)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "silent"),
+    [
+        (kernels.wait_that_nobody_uses, False),
+        (kernels.wait_consumed_on_an_unused_pointer, False),
+        (kernels.polls_with_plain_loads, False),
+        (kernels.wait_that_is_used, True),
+    ],
+)
+def test_a_wait_that_was_gone_before_the_vendors_passes_is_found(kernel: Any, silent: bool) -> None:
+    found = [finding for finding in effects(kernel) if finding.kind.endswith(".lost-effect")]
+    lines, first = inspect.getsourcelines(kernel.fn)
+    named = [first + k for k, text in enumerate(lines) if "# <wait>" in text]
+    assert [finding.parties[0].line for finding in found] == ([] if silent else named)
+
+
 @pytest.mark.parametrize("core", ["aic", "aiv"])
 def test_a_barrier_that_one_kind_of_core_lost_is_found(core: str) -> None:
     prepared, final = mixed_barriers()
@@ -310,3 +326,14 @@ def test_a_wait_that_only_the_half_without_the_data_keeps_is_found() -> None:
     (finding,) = check_multiplicity(prepared, clone)
     assert kinds([finding]) == ["lost-effect"] and finding.parties[0].line == line
     assert "token" in finding.why and finding.parties[0].role.endswith("cube core")
+
+
+@pytest.mark.parametrize("which", ["source", "code"])
+def test_missing_places_are_no_findings(which: str) -> None:
+    """Line information can be switched off, and a compiler may drop it."""
+    prepared, final = build(COPY, I64, FENCE=False)
+    clone = final.clone()
+    module = prepared.module.clone()
+    for op in (module if which == "source" else clone.module).walk():
+        op.location = UnknownLoc()
+    assert check_multiplicity(changed(prepared, module), clone) == []

@@ -22,6 +22,7 @@ from xdsl.ir import Operation
 from tdist.findings import Finding, Party, make
 from tdist.ir import hivm
 from tdist.ir.location import SourceLoc, loc_of
+from tdist.passes.base import UNUSED
 from tdist.platforms.ascend.compiled.final_module import AIC, AIV, CORE_NAMES, FinalModule
 from tdist.platforms.ascend.effects_in_code import (
     BARRIER,
@@ -53,9 +54,11 @@ from tdist.platforms.ascend.staging import staging_findings
 from tdist.platforms.ascend.sub_blocks import BOTH
 
 if TYPE_CHECKING:
+    from tdist.passes.report import CompileReport
     from tdist.platforms.ascend.lowering.prepare import Prepared
 
 _BRANCHES = ("scf.if",)
+_WAITS = ("distributed.wait", "scf.for", "scf.while")
 _ROLES = {AIC: "cube core", AIV: "vector cores"}
 
 
@@ -81,7 +84,7 @@ def check_multiplicity(prepared: Prepared, final: FinalModule) -> list[Finding]:
             staging_findings,
         ),
     )
-    found: list[Finding] = []
+    found = list(_lost_before(kernel, prepared.report))
     for check in checks:
         found += check(kernel)
     return found
@@ -123,8 +126,16 @@ class Kernel:
         return Counter(call.key for call in self.source.calls)
 
     def copies(self, call: Call, code: Code | None) -> list[Call]:
-        """What became of a call of the source in one function."""
-        return [] if code is None else [copy for copy in code.calls if copy.key == call.key]
+        """What became of a call of the source in one function.
+
+        A compiled call whose place is none of the source's (the compiler dropped or made up its line) may be any call
+        of its function; so may every one if the source has no places.
+        """
+        if code is None:
+            return []
+        same = [copy for copy in code.calls if copy.symbol == call.symbol]
+        placed = same if call.loc is None else [copy for copy in same if copy.loc == call.loc]
+        return placed or [copy for copy in same if copy.key not in self.written_counts]
 
     def data_of(self, signal: Call) -> list[Access]:
         """The accesses, as written, that `signal` hands over."""
@@ -365,6 +376,25 @@ def _lost_and_merged(kernel: Kernel) -> Iterator[Finding]:
                 written=count,
                 found=together,
             )
+
+
+def _lost_before(kernel: Kernel, report: CompileReport) -> Iterator[Finding]:
+    """Waits and polling loops that were gone before the vendor's passes: no token of theirs is consumed.
+
+    What stands in code that never runs was not written to run.
+    """
+    waits = [op for op in report.lost if op.op_name in _WAITS and op.why.startswith(UNUSED)]
+    for op in waits:
+        what = "the wait" if op.op_name == "distributed.wait" else "a loop that polls with plain loads"
+        yield make(
+            "compiled.lost-effect",
+            [kernel.party("", what, op.loc, "not in the compiled kernel")],
+            expected=f"{what}, as written",
+            got="nothing of it was left to compile",
+            op=what,
+            reason=f"reading is all that its effects say, so it was deleted: {op.why}",
+            remedy="wait with dl.wait, and consume its token on what depends on it: ptr = dl.consume_token(ptr, token)",
+        )
 
 
 def _lost_finding(kernel: Kernel, call: Call) -> Finding:
