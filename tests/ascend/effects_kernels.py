@@ -272,3 +272,36 @@ def stored_by_both_signalled_by_one(
     if sub_vec_id() == 0:
         dl.notify(sig, peer, signal=1, sig_op="set")
     tl.store(c + om[:, None] * N + on[None, :], _product(a, b, M, N, K).to(tl.float16))
+
+
+@triton.jit
+def wait_that_nobody_uses(x, buf, sig, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    dl.wait(sig, 1, "gpu", "acquire", waitValue=1)  # <wait>
+    tl.store(x + offsets, tl.load(buf + offsets))
+
+
+@triton.jit
+def wait_consumed_on_an_unused_pointer(x, buf, sig, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    token = dl.wait(sig, 1, "gpu", "acquire", waitValue=1)  # <wait>
+    dl.consume_token(buf, token)
+    tl.store(x + offsets, tl.load(buf + offsets))
+
+
+@triton.jit
+def polls_with_plain_loads(x, buf, sig, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    while tl.load(sig) == 0:  # <wait>
+        pass
+    tl.store(x + offsets, tl.load(buf + offsets))
+
+
+@triton.jit
+def wait_that_is_used(x, buf, sig, B: tl.constexpr):
+    """And one in code that is not compiled."""
+    offsets = tl.arange(0, B)
+    token = dl.wait(sig, 1, "gpu", "acquire", waitValue=1)
+    if B > 1024:
+        dl.wait(sig, 2, "gpu", "acquire", waitValue=1)
+    tl.store(x + offsets, tl.load(dl.consume_token(buf, token) + offsets))

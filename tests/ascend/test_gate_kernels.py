@@ -225,6 +225,7 @@ FOUND: dict[str, tuple[set[str], set[str]]] = {
     "signal_to_a_translated_address": ({"translated-twice", "undrained-release"}, {"translated-twice"}),
     "scalar_load_and_store-fp32": ({"stale-cache", "undrained-release"}, {"stale-cache"}),
     "bits_changed_on_a_peer": ({"lock-atomic"}, {"lock-atomic"}),
+    "wait_whose_token_nobody_takes": ({"lost-effect"}, {"lost-effect"}),
     "scalar_exchange_of_a_constant": ({"lost-effect"}, {"lost-effect"}),
     "panels_pushed_and_multiplied-fp16": ({"both-cores"}, {"both-cores"}),
     "product_sent_with_a_signal-i64": ({"undrained-release"}, set()),
