@@ -55,13 +55,13 @@ def _run(loader, module: ModuleType, path: Path) -> None:
         raise UsageError(f"{_users_line(error, path)}: {error}") from None
     except TdistError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file that ends the process must not decide our exit status
         raise UsageError(f"{_users_line(error, path)}: {type(error).__name__}: {error}") from None
     finally:
         sys.path.remove(str(path.parent))
 
 
-def _users_line(error: Exception, path: Path) -> str:
+def _users_line(error: BaseException, path: Path) -> str:
     """`file:line` in the user's file where the error left it, with the source line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ from gate_fakes import FakeChain, kernel, undrained
 from rich.console import Console
 
 from tdist.errors import UsageError, VerificationFailed
-from tdist.platforms.ascend.gate import GateReport, gate
+from tdist.platforms.ascend.gate import GateKernel, GateReport, gate
 from tdist.platforms.ascend.gate_report import NO_HIVMC, gate_json, render_gate
 
 B3, B2 = "Ascend910B3", "Ascend910B2"
@@ -242,3 +243,8 @@ def test_the_observer_hears_each_result_as_it_comes():
     heard = []
     report = run(FakeChain(), observer=heard.append)
     assert tuple(heard) == report.results
+
+
+def test_a_path_that_mlir_escapes_is_told_as_it_is():
+    ir = dataclasses.replace(kernel().ir, ttir='#loc = loc("/src/m\\C3\\BC \\22q\\22.py":7:0)\nmodule {}\n')
+    assert GateKernel(ir).at == '/src/mü "q".py:7'

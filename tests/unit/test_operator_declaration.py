@@ -177,6 +177,7 @@ def test_a_file_without_a_name_lists_its_operators(user_file):
         ("x = 1\nimport not_there_at_all\n", "mine.py:2: `import not_there_at_all`: ModuleNotFoundError"),
         ("def f():\n    return 1 / 0\nf()\n", "mine.py:2: `return 1 / 0`: ZeroDivisionError"),
         ("x = (\n", "mine.py:1: SyntaxError"),
+        ("import sys\nsys.exit()\n", "mine.py:2: `sys.exit()`: SystemExit"),
         ("import shmem.nothing\n", "mine.py:1: `import shmem.nothing`: ModuleNotFoundError"),
     ],
 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = "Ascend910B3"
 SETTINGS = {"false": (False,), "true": (True,), "both": (False, True)}
 """What `--barrier-all-sync` names: values of the vendor's inject-barrier-all-sync."""
-_LOCATION = re.compile(r'^#loc = loc\("(.+)":(\d+):\d+\)', re.MULTILINE)
+_LOCATION = re.compile(r"^#loc = loc\((.+)\)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,12 @@ class GateKernel:
     @property
     def at(self) -> str:
         """`file:line` of its definition; empty if its IR does not say."""
+        from tdist.frontend.locations import Locations
+        from tdist.ir.location import to_source_loc
+
         found = _LOCATION.search(self.ir.ttir)
-        return f"{found[1]}:{found[2]}" if found else ""
+        loc = to_source_loc(Locations([]).get(found[1])) if found else None
+        return f"{loc.file}:{loc.line}" if loc is not None else ""
 
     @property
     def title(self) -> str:
