@@ -349,18 +349,30 @@ def test_detector_is_exact_where_most_accesses_are_ordered(seed: int) -> None:
 
 
 class TileDice(Dice):
-    """Runs of one width side by side, as most allocations see them, and a few accesses of other shapes."""
+    """Boxes of one shape side by side, as most allocations see them, and a few accesses of other shapes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, flat: bool) -> None:
         super().__init__(seed)
-        r, width = self.random, self.random.choice([1, 3, 4, 8])
-        first = r.randrange(width)
-        tiles = [(at, 1, 0, width) for at in range(first, MEMORY_BYTES - width + 1, width)]
+        r = self.random
+        tiles = self.runs() if flat else self.grid()
         r.shuffle(tiles)
         self.whole = (0, 1, 0, MEMORY_BYTES)
         self.tiles = tiles[: r.choice([10, 14, 20])]
         self.places = self.places[: r.choice([1, 3])]
         self.words = r.random() < 0.3
+
+    def runs(self) -> list[tuple[int, int, int, int]]:
+        width = self.random.choice([1, 3, 4, 8])
+        return [(at, 1, 0, width) for at in range(self.random.randrange(width), MEMORY_BYTES - width + 1, width)]
+
+    def grid(self) -> list[tuple[int, int, int, int]]:
+        """Tiles of a matrix that begins anywhere, its last columns left over where the width does not divide them."""
+        r = self.random
+        rows, width, columns = r.choice([2, 3]), r.choice([1, 2]), r.choice([2, 3, 5])
+        stride = width * columns + r.choice([0, 0, 1])
+        last = MEMORY_BYTES - (rows - 1) * stride - width
+        bands = range(r.randrange(stride + 1), last + 1, rows * stride)
+        return [(at, rows, stride, width) for b in bands for c in range(columns) if (at := b + c * width) <= last]
 
     def operation(self) -> tuple:
         r, a = self.random, self.random.randrange(self.agents)
@@ -377,12 +389,15 @@ class TileDice(Dice):
                 return made
 
 
+@pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("seed", range(10))
-def test_detector_is_exact_where_most_accesses_are_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detector_is_exact_where_most_accesses_are_tiles(
+    seed: int, flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As above, with tiles beside accesses of other shapes."""
     races = tiled = 0
     for run in range(25):
-        dice = TileDice(1000 * seed + run)
+        dice = TileDice(1000 * seed + run, flat)
         few = dice.random.choice([2, 4, 8])
         monkeypatch.setattr(detector, "FEW_PLAIN", few)
         monkeypatch.setattr(records, "FEW_PLAIN", few)

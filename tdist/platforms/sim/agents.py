@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tdist.platforms.sim.clocks import AgentClocks, Clock
     from tdist.platforms.sim.codegen.site import Site
     from tdist.platforms.sim.engine import Engine
-    from tdist.platforms.sim.lines import LineGuard
     from tdist.platforms.sim.streams import Launch
 
 
@@ -104,34 +103,10 @@ class Agent:
 
     def _bind(self) -> None:
         if self.clocks is not None and self.engine.detector is not None and self.engine.guard is not None:
-            self.engine.detector.bind(self)
-            self._watch_lines(self.clocks, self.engine.guard)
+            self.engine.detector.bind(self, self.engine.guard.written)
             return
         self.rd = self.rd_cached = self.rd_lanes = self.wr = self.wr_lanes = _no_record
         self.access_word = self.access_atomics = _no_record
-
-    def _watch_lines(self, clocks: AgentClocks, guard: LineGuard) -> None:
-        """Writes, other than signals, to allocations with signal lines are checked against those too."""
-        record, record_lanes, record_atomics, who = self.wr, self.wr_lanes, self.access_atomics, self.who
-
-        def wr(al: Allocation, off: int, rows: int, stride: int, width: int, site: Site) -> None:
-            record(al, off, rows, stride, width, site)
-            if al.guards:
-                guard.written(clocks, who, al, off, rows, stride, width, site)
-
-        def wr_lanes(al: Allocation, offs: Any, width: int, site: Site) -> None:
-            record_lanes(al, offs, width, site)
-            if al.guards:
-                for off in offs.tolist():
-                    guard.written(clocks, who, al, off, 1, 0, width, site)
-
-        def access_atomics(al: Allocation, offs: Any, width: int, site: Site) -> None:
-            record_atomics(al, offs, width, site)
-            if al.guards:
-                for off in offs.tolist():
-                    guard.written(clocks, who, al, off, 1, 0, width, site)
-
-        self.wr, self.wr_lanes, self.access_atomics = wr, wr_lanes, access_atomics
 
     # ---------------------------------------------------------------- messages
 

@@ -155,6 +155,19 @@ def join_vectors(a: Vector, b: Vector) -> Vector:
     return joined
 
 
+def join_ends(ends: Sequence[WordClock]) -> WordClock:
+    """What several agents, one at least, released together."""
+    joined = max((end.base for end in ends), key=len).copy()
+    for base in {id(end.base): end.base for end in ends}.values():
+        np.maximum(joined[: len(base)], base, out=joined[: len(base)])
+    own = joined.data
+    for end in ends:
+        if end.entry >= 0:
+            own[end.entry] = max(own[end.entry], end.stamp)
+            own[end.entry + 1] = max(own[end.entry + 1], end.drained)
+    return WordClock(joined)
+
+
 def join_words(a: WordClock | None, b: WordClock | None) -> WordClock | None:
     """What a word releases after an ADD or a read-modify-write: what it did before, and the newcomer's."""
     if a is None or b is None:
@@ -182,7 +195,7 @@ class AgentClocks:
     order, and every export puts the counter in.
     """
 
-    __slots__ = ("F", "R", "W", "_version", "counter", "entry", "last_drain", "releases", "slot", "space")
+    __slots__ = ("F", "R", "W", "_joined", "_version", "counter", "entry", "last_drain", "releases", "slot", "space")
 
     def __init__(self, space: SlotSpace, slot: int) -> None:
         self.space = space
@@ -199,6 +212,7 @@ class AgentClocks:
         self.slot = slot
         self.entry = 2 * slot
         self._version = 0
+        self._joined: Vector | None = None  # the last one: W knows all of it
         self.W = self.R = self.F = Clock(0, vec)
         self.last_drain = int(max(vec[self.entry], vec[self.entry + 1]))
         self.counter = self.last_drain + 1
@@ -225,7 +239,13 @@ class AgentClocks:
             joined, news = join_vectors(mine, theirs), False
         else:
             news = stamp > before.m[entry]
-            joined = np.maximum(mine, theirs, out=mine) if news and before is private else np.maximum(mine, theirs)
+            if not news:
+                joined = np.maximum(mine, theirs)
+            elif theirs is self._joined:
+                joined = mine if before is private else mine.copy()
+            else:
+                joined = np.maximum(mine, theirs, out=mine if before is private else None)
+                self._joined = theirs
         m = before.m if joined is mine else joined.data
         if stamp > m[entry]:
             m[entry] = stamp

@@ -2,7 +2,7 @@
 
 Every distinct byte set that accesses touch has one `Record`: its last plain write and one stamp a reader. An access
 whose set was seen before costs one dictionary lookup plus one comparison for each overlapping record; the list of those
-is found once, when a record is made. Where most accesses are runs of one width side by side, these share a `Tiling`.
+is found once, when a record is made. Where most accesses are boxes of one shape side by side, these share a `Tiling`.
 Accesses to synchronisation words and atomics have records of their own, one a (byte set, word width), with one stamp a
 writer: among themselves equal words never race. Words are compared with plain records of their allocation when one of
 those is accessed again, not before.
@@ -56,6 +56,8 @@ _LOOKS: Final = 8
 _WORTH_REBUILDING: Final = 4
 """A shadow is rebuilt to drop that part of its records, or more."""
 R = TypeVar("R", bound="Record")
+Watch = Callable[..., None]
+"""`LineGuard.written`."""
 
 
 class Actor(Protocol):
@@ -98,7 +100,7 @@ class Detector:
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
-    def bind(self, agent: Any) -> None:
+    def bind(self, agent: Any, watch: Watch | None = None) -> None:
         """Install the recording methods on `agent`, after its clocks started: it has `clocks` and `who`.
 
         Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them; the two stores have a Write effect and
@@ -107,16 +109,19 @@ class Detector:
         (unordered SETs are another finding). They are ordered by W, or by `clk` if one is given: those that write
         cannot move, and two waits are never exchanged. Call `access_word` before the acquire or release of the same
         operation: it is ordered by what was known before, and covered by its own release.
+
+        Args:
+            watch: called with each box that is written, signals aside, in an allocation that has `guards`.
         """
         self._clocks[agent.clocks.entry] = agent.clocks
         who = agent.who
         agent.rd = self._make_rd(agent.clocks, who, cached=False)
         agent.rd_cached = self._make_rd(agent.clocks, who, cached=True)
         agent.rd_lanes = self._make_rd_lanes(agent.clocks, who)
-        agent.wr = self._make_wr(agent.clocks, who)
-        agent.wr_lanes = self._make_wr_lanes(agent.clocks, who)
+        agent.wr = self._make_wr(agent.clocks, who, watch)
+        agent.wr_lanes = self._make_wr_lanes(agent.clocks, who, watch)
         agent.access_word = self._make_access_word(agent.clocks, who)
-        agent.access_atomics = self._make_access_atomics(agent.clocks, who)
+        agent.access_atomics = self._make_access_atomics(agent.clocks, who, watch)
 
     def host_read(
         self, actor: Actor, al: AllocationLike, off: int, rows: int, stride: int, width: int, site: Any
@@ -137,19 +142,18 @@ class Detector:
         tilings, rd_tile = self._tilings.get, self._make_rd_tile(ac, who, cached)
 
         def rd(al, off, rows, stride, width, clk, site):
-            if rows == 1:
-                tiling = tilings(al.lo)
-                if tiling is not None and tiling.width == width:
-                    at, beside = divmod(off - tiling.first, width)
-                    if not beside:
-                        return rd_tile(tiling, at, off, clk, site)
+            tiling = tilings(al.lo)
+            if tiling is not None and tiling.width == width and tiling.rows == rows:
+                at, beside = divmod(off - tiling.first, width) if rows == 1 else tiling.locate(off, stride)
+                if not beside:
+                    return rd_tile(tiling, at, off, clk, site)
             r = find((al.lo + off, rows, stride, width))
             if r is None:
                 r = make(al, off, rows, stride, width)
                 if r is None:
                     return None
                 if isinstance(r, Tiling):
-                    return rd_tile(r, (off - r.first) // width, off, clk, site)
+                    return rd_tile(r, r.locate(off, stride)[0], off, clk, site)
             known = ac.R
             if clk is not None and clk.version > known.version:
                 known = clk
@@ -192,7 +196,7 @@ class Detector:
         return rd
 
     def _make_rd_tile(self, ac: AgentClocks, who: Who, cached: bool) -> Callable[..., None]:
-        """As `rd`, of a run of a `Tiling`."""
+        """As `rd`, of a tile of a `Tiling`."""
         check, entry = self._check_tile, ac.entry
 
         def rd_tile(tiling, at, off, clk, site):
@@ -215,7 +219,7 @@ class Detector:
                     else:
                         suspect = (cached and at in tiling.prev) or (last[1] > ac.last_drain and hidden(last[2], site))
                 for lo, hi, o in tiling.odd:
-                    if lo < off + tiling.width and off < hi:
+                    if lo < off + tiling.extent and off < hi:
                         e = o.we
                         if e != entry:
                             if o.wc > m[e] or o.wc > f[e + 1]:
@@ -236,24 +240,25 @@ class Detector:
 
         return rd_tile
 
-    def _make_wr(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+    def _make_wr(self, ac: AgentClocks, who: Who, watch: Watch | None = None) -> Callable[..., None]:
         find, make, check, entry = self._records.get, self._record, self._check, ac.entry
         tilings, wr_tile = self._tilings.get, self._make_wr_tile(ac, who)
 
         def wr(al, off, rows, stride, width, site):
-            if rows == 1:
-                tiling = tilings(al.lo)
-                if tiling is not None and tiling.width == width:
-                    at, beside = divmod(off - tiling.first, width)
-                    if not beside:
-                        return wr_tile(tiling, at, off, site)
+            if watch is not None and al.guards:
+                watch(ac, who, al, off, rows, stride, width, site)
+            tiling = tilings(al.lo)
+            if tiling is not None and tiling.width == width and tiling.rows == rows:
+                at, beside = divmod(off - tiling.first, width) if rows == 1 else tiling.locate(off, stride)
+                if not beside:
+                    return wr_tile(tiling, at, off, site)
             r = find((al.lo + off, rows, stride, width))
             if r is None:
                 r = make(al, off, rows, stride, width)
                 if r is None:
                     return None
                 if isinstance(r, Tiling):
-                    return wr_tile(r, (off - r.first) // width, off, site)
+                    return wr_tile(r, r.locate(off, stride)[0], off, site)
             known = ac.W
             m = known.m
             try:
@@ -289,7 +294,7 @@ class Detector:
         return wr
 
     def _make_wr_tile(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
-        """As `wr`, of a run of a `Tiling`."""
+        """As `wr`, of a tile of a `Tiling`."""
         check, entry = self._check_tile, ac.entry
 
         def wr_tile(tiling, at, off, site):
@@ -308,7 +313,7 @@ class Detector:
                 if readers is not None and unordered(readers, entry, m):
                     suspect = True
                 for lo, hi, o in tiling.odd:
-                    if lo < off + tiling.width and off < hi:
+                    if lo < off + tiling.extent and off < hi:
                         e = o.we
                         if e != entry and (o.wc > m[e] or o.wc > m[e + 1]):
                             suspect = True
@@ -342,8 +347,10 @@ class Detector:
 
         return rd_lanes
 
-    def _make_wr_lanes(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+    def _make_wr_lanes(self, ac: AgentClocks, who: Who, watch: Watch | None) -> Callable[..., None]:
         def wr_lanes(al, offs, width, site):
+            if watch is not None and al.guards:
+                _watch_lanes(watch, ac, who, al, offs, width, site)
             r = self._lanes(al, offs, width, 0)
             if r is None:
                 return
@@ -399,8 +406,10 @@ class Detector:
 
         return access_word
 
-    def _make_access_atomics(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
+    def _make_access_atomics(self, ac: AgentClocks, who: Who, watch: Watch | None) -> Callable[..., None]:
         def access_atomics(al, offs, width, site):
+            if watch is not None and al.guards:
+                _watch_lanes(watch, ac, who, al, offs, width, site)
             phases = offs % width
             for phase in np.unique(phases):
                 r = self._lanes(al, offs[phases == phase], width, width)
@@ -413,17 +422,17 @@ class Detector:
     # ---- records ---------------------------------------------------------------------------------------------------
 
     def _record(self, al: AllocationLike, off: int, rows: int, stride: int, width: int) -> Record | Tiling | None:
-        """The record of a plain box that was not seen in this spelling, or the tiling that it is from now on a run of.
+        """The record of a plain box that was not seen in this spelling, or the tiling that it is from now on a tile of.
 
         None if it touches nothing.
         """
         spelled = (al.lo + off, rows, stride, width)
         shadow = self._shadow(al)
-        if rows == 1 and shadow.plain == FEW_PLAIN and shadow.may_be_tiled():
-            tiling = self._tile(shadow, off, width)
+        if shadow.plain == FEW_PLAIN and shadow.may_be_tiled() and (rows == 1 or stride > width):
+            tiling = self._tile(shadow, off, rows, stride, width)
             if tiling is not None:
                 return tiling
-        elif shadow.tiling is None and shadow.index.fits(*spelled):
+        if shadow.tiling is None and shadow.index.fits(*spelled):
             return self._keep_tile(Record(shadow, spelled, None))
         box = box_of(*spelled)
         if box is None:
@@ -524,26 +533,25 @@ class Detector:
             record.compact()
         return record
 
-    def _tile(self, shadow: Shadow, off: int, width: int) -> Tiling | None:
-        """Of few records and a new run, make a tiling if at least half of them are runs beside it."""
-        al, lo = shadow.allocation, shadow.allocation.lo + off
-        keys = {id(r): r.key for r in shadow.records if isinstance(r.shape, Box)}
-        runs = [key[1] == 1 and key[3] == width and not (key[0] - lo) % width for key in keys.values()]
-        if 2 * sum(runs) < FEW_PLAIN:
+    def _tile(self, shadow: Shadow, off: int, rows: int, stride: int, width: int) -> Tiling | None:
+        """Of few records and a new box, make a tiling if at least half of them are tiles beside it."""
+        al, records = shadow.allocation, shadow.records
+        grid = Tiling(shadow, off, rows, stride, width)
+        boxes = {id(r): r.key for r in records if isinstance(r.shape, Box)}
+        tiles = {at for at, (lo, *box) in boxes.items() if grid.find(lo - al.lo, *box) is not None}
+        if 2 * len(tiles) < FEW_PLAIN:
             return None
-        tiles = {at for at, run in zip(keys, runs, strict=True) if run}
         self._forget(shadow)
         del self._shadows[al.lo]
-        tiling = Tiling(self._shadow(al), off % width, width)
-        self._refill(al, [r for r in shadow.records if id(r) not in tiles], tiling)
-        for record in shadow.records:
+        self._refill(al, [r for r in records if id(r) not in tiles], grid)
+        for record in records:
             if id(record) in tiles:
-                tiling.take(record)
+                grid.take(record)
         shadow.dissolve()
-        return tiling
+        return grid
 
     def _untile(self, shadow: Shadow) -> None:
-        """Give every run a record of its own: other accesses have come."""
+        """Give every tile a record of its own: other accesses have come."""
         tiling, shadow.tiling = shadow.tiling, None
         assert tiling is not None
         del self._tilings[shadow.allocation.lo]
@@ -783,6 +791,13 @@ class Detector:
             + sum(tiling.size_bytes() for tiling in self._tilings.values())
             + sys.getsizeof(self._records),
         )
+
+
+def _watch_lanes(
+    watch: Watch, ac: AgentClocks, who: Who, al: Any, offs: NDArray[np.int64], width: int, site: Any
+) -> None:
+    for off in offs.tolist():
+        watch(ac, who, al, off, 1, 0, width, site)
 
 
 __all__ = ["Actor", "AllocationLike", "Detector", "DetectorStats", "Record", "Who"]

@@ -23,7 +23,7 @@ from tdist.findings import Finding, FindingLog, Party, make
 from tdist.platforms.sim import collection, deadlock
 from tdist.platforms.sim.agents import Agent, AgentFault, AtPoll, AtWait
 from tdist.platforms.sim.barriers import Barriers
-from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock
+from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock, join_ends
 from tdist.platforms.sim.compiled_facts import findings_of
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.device_tensors import Box, View
@@ -235,6 +235,8 @@ class Engine:
     def _run(self) -> None:
         if self.detector is not None:
             for stream in self.streams:
+                self._give_slots(stream)
+            for stream in self.streams:
                 stream.look_ahead()
             self.detector.prune(self._alive())
         while self.stopped is None:
@@ -369,6 +371,13 @@ class Engine:
             ag.position = len(self.runnable)
             self.runnable.append(ag)
 
+    def _give_slots(self, stream: Stream) -> None:
+        """Slots for all who will run in the queued launches' first wave: then their vectors are of one length."""
+        for launch in stream.queued():
+            for program in range(min(launch.programs, launch.cores)):
+                for core in range(launch.cores_each):
+                    self.space.slot((launch.rank, program, core))
+
     def _start_clocks(self, launch: Launch, program: int, core: int) -> AgentClocks | None:
         if launch.start_clock is None:
             return None
@@ -397,7 +406,7 @@ class Engine:
         stream.current = None
         self._check_turns(launch)
         if stream.detect:
-            stream.clocks.receive(launch.end_clock)
+            stream.clocks.receive(join_ends(launch.ends) if launch.ends else None)
         self._advance(stream)
         host = self.hosts[stream.rank]
         if stream.idle and isinstance(host.request, Synchronize | Read) and self._choose(2):

@@ -310,8 +310,11 @@ class RegionIndex:
             return stride == 0 and (lo - first.lo) % width == 0
         if stride != first.stride:
             return False
-        row, column = divmod(lo - first.lo, stride)
-        return row % rows == 0 and column % width == 0 and column + width <= stride
+        start = (first.lo - self._base) % stride
+        if start + width > stride:  # the family's rows begin elsewhere
+            start = 0
+        row, column = divmod(lo - first.lo + start, stride)
+        return row % rows == 0 and (column - start) % width == 0 and column + width <= stride
 
     def list_tile(self, item: HasShape) -> None:
         """Store an item that `fits` and has a shape of its own."""

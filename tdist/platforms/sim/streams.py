@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
 from tdist.findings import Party
-from tdist.platforms.sim.clocks import AgentClocks, WordClock, join_words
+from tdist.platforms.sim.clocks import AgentClocks, WordClock, join_ends
 from tdist.platforms.sim.device_tensors import View
 from tdist.platforms.sim.memory import Allocation
 from tdist.platforms.sim.race_report import Who
@@ -24,6 +24,10 @@ from tdist.platforms.sim.race_report import Who
 if TYPE_CHECKING:
     from tdist.platforms.sim.agents import Agent
     from tdist.platforms.sim.codegen.site import Site
+
+
+_ENDS_APART: Final = 64
+"""So many ended agents' clocks are kept before they are joined."""
 
 
 class Kernel(Protocol):
@@ -145,7 +149,7 @@ class Launch:
     running: int = 0
     arrived: int = 0
     ended: int = 0
-    end_clock: WordClock | None = None
+    ends: list[WordClock] = field(default_factory=list)
     start_clock: WordClock | None = None
     agents: dict[tuple[int, int], Agent] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
@@ -225,7 +229,9 @@ class Launch:
         self.finished.append((program, core))
         del self.agents[program, core]
         if end is not None:
-            self.end_clock = join_words(self.end_clock, end)
+            self.ends.append(end)
+            if len(self.ends) == _ENDS_APART:
+                self.ends = [join_ends(self.ends)]
         return not any((program, other) in self.agents for other in range(self.cores_each))
 
 

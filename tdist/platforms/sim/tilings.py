@@ -1,9 +1,9 @@
-"""What the race detector remembers of an allocation that is accessed in runs of one width, side by side.
+"""What the race detector remembers of an allocation that is accessed in boxes of one shape, side by side.
 
-That is how tiles of a vector, slots of a table and chunks of a transfer are accessed. Each run is a byte set of its
-own and none overlaps another, so instead of a `Record` a run has two places in a page of sixteen: its last write and
-its readers. Accesses of any other shape to the same allocation, the odd ones, have records; each access to one kind is
-compared with the other kind when it is made.
+That is how tiles of a vector or matrix, slots of a table and chunks of a transfer are accessed. Each box is a byte set
+of its own and none overlaps another, so instead of a `Record` a box has two places in a page of sixteen: its last write
+and its readers. Accesses of any other shape to the same allocation, the odd ones, have records; each access to one kind
+is compared with the other kind when it is made.
 """
 
 from __future__ import annotations
@@ -21,23 +21,74 @@ Page = list[Any]
 
 
 class Tiling:
-    """Accesses to runs of `width` bytes, all a multiple of it from byte `first` of the allocation.
+    """Accesses to boxes of `rows` runs of `width` bytes, `stride` apart, on a grid that starts at byte `first`.
 
-    Run `i` has places `i & 15` (last write: entry, stamp, site, agent) and `16 + (i & 15)` (readers, as in a `Record`)
+    Tile `i` has places `i & 15` (last write: entry, stamp, site, agent) and `16 + (i & 15)` (readers, as in a `Record`)
     of page `i >> 4`; `prev` has the last write by another agent than that of the last one, where there was one. `odd`
     are the records of all other plain accesses, with the bytes that they lie in.
+
+    Single runs are numbered as they follow each other, tiles of several rows along the `columns` of them that fit into
+    a stride, one band of `rows` after another. From its first to behind its last byte a tile has `extent` bytes, a band
+    has `band`.
+
+    Args:
+        off: where in the allocation one of the tiles begins.
     """
 
-    __slots__ = ("count", "first", "odd", "pages", "prev", "shadow", "width")
+    __slots__ = (
+        "band",
+        "columns",
+        "count",
+        "extent",
+        "first",
+        "odd",
+        "pages",
+        "prev",
+        "rows",
+        "shadow",
+        "stride",
+        "width",
+    )
 
-    def __init__(self, shadow: Shadow, first: int, width: int) -> None:
+    def __init__(self, shadow: Shadow, off: int, rows: int, stride: int, width: int) -> None:
         self.shadow = shadow
-        self.first = first
+        self.rows = rows
+        self.stride = stride if rows > 1 else 0
         self.width = width
+        if rows == 1:
+            self.first, self.columns, self.band = off % width, 1, width
+        else:
+            row, column = divmod(off, stride)
+            wraps = column + width > stride
+            self.first = row % rows * stride + (column if wraps else column % width)
+            self.columns, self.band = stride // width, rows * stride
+        self.extent = (rows - 1) * self.stride + width
         self.count = 0
         self.pages: dict[int, Page] = {}
         self.prev: dict[int, tuple] = {}
         self.odd: list[tuple[int, int, Record]] = []
+
+    def find(self, off: int, rows: int, stride: int, width: int) -> int | None:
+        """The number of the tile that a box is; None if it is none."""
+        if rows != self.rows or width != self.width:
+            return None
+        at, beside = self.locate(off, stride)
+        return None if beside else at
+
+    def locate(self, off: int, stride: int) -> tuple[int, int]:
+        """The number of the tile that a box of its rows and width is, and 0; anything but 0 if it is none."""
+        band, within = divmod(off - self.first, self.band)
+        if self.rows == 1:
+            return band, within
+        column, beside = divmod(within, self.width)
+        if column >= self.columns or stride != self.stride:
+            return band, 1
+        return band * self.columns + column, beside
+
+    def place(self, at: int) -> int:
+        """Where in the allocation tile `at` begins."""
+        band, column = divmod(at, self.columns)
+        return self.first + band * self.band + column * self.width
 
     def page(self, number: int) -> Page:
         """A new page."""
@@ -45,8 +96,9 @@ class Tiling:
         return made
 
     def take(self, record: Record) -> None:
-        """What is known of a run that had a record until now."""
-        at = (record.key[0] - self.shadow.allocation.lo - self.first) // self.width
+        """What is known of a tile that had a record until now."""
+        lo, _, stride, _ = record.key
+        at, _ = self.locate(lo - self.shadow.allocation.lo, stride)
         page = self.pages.get(at >> 4) or self.page(at >> 4)
         page[at & 15] = None if record.ww is None else (record.we, record.wc, record.ws, record.ww)
         page[16 + (at & 15)] = record.rd
@@ -60,13 +112,14 @@ class Tiling:
         self.odd.append((shape.lo - base, shape.hi - base, record))
 
     def record(self, at: int) -> Record:
-        """Run `at` as a record, linked with the odd ones that it overlaps."""
+        """Tile `at` as a record, linked with the odd ones that it overlaps."""
         made = self._bare(at)
         made.ov = [odd for _, _, odd in self.odd if overlap(odd.shape, made.shape)]
         return made
 
     def _bare(self, at: int) -> Record:
-        made = Record(self.shadow, (self.shadow.allocation.lo + self.first + at * self.width, 1, 0, self.width), None)
+        lo = self.shadow.allocation.lo + self.place(at)
+        made = Record(self.shadow, (lo, self.rows, self.stride, self.width), None)
         page = self.pages[at >> 4]
         if page[at & 15] is not None:
             made.we, made.wc, made.ws, made.ww = page[at & 15]
@@ -78,7 +131,7 @@ class Tiling:
         return made
 
     def records(self) -> Iterator[Record]:
-        """All runs as records, not linked."""
+        """All tiles as records, not linked."""
         for number, page in self.pages.items():
             for place in range(_PAGE_TILES):
                 if page[place] is not None or page[16 + place] is not None:
@@ -87,7 +140,7 @@ class Tiling:
     def suspects(
         self, shape: Shape, writes: bool, entry: int, last_drain: int, seed: memoryview, ascend: memoryview
     ) -> Iterator[Record]:
-        """Runs that overlap an access of another shape and may conflict with it; clocks know every entry."""
+        """Tiles that overlap an access of another shape and may conflict with it; clocks know every entry."""
         for at, page in self._near(shape):
             last = page[at & 15]
             if last is None:
@@ -103,9 +156,10 @@ class Tiling:
                     yield made
 
     def _near(self, shape: Shape) -> Iterator[tuple[int, Page]]:
-        """Runs between the first and the last byte of `shape`, with their pages."""
+        """Tiles of the bands between the first and the last byte of `shape`, with their pages."""
         base = self.shadow.allocation.lo + self.first
-        first, last = (shape.lo - base) // self.width, (shape.hi - 1 - base) // self.width
+        first = (shape.lo - base) // self.band * self.columns
+        last = (shape.hi - 1 - base) // self.band * self.columns + self.columns - 1
         numbers = range(first >> 4, (last >> 4) + 1)
         for number in numbers if len(numbers) <= len(self.pages) else [n for n in self.pages if n in numbers]:
             page = self.pages.get(number)
@@ -114,7 +168,7 @@ class Tiling:
                     yield at, page
 
     def forget_settled(self, floor: memoryview) -> int:
-        """Forget runs that no later access can race with; returns how many."""
+        """Forget tiles that no later access can race with; returns how many."""
         before, prev = self.count, self.prev
         for number, page in list(self.pages.items()):
             for place in range(_PAGE_TILES):
