@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,17 @@ def test_the_observer_hears_each_result_as_it_comes():
 def test_a_path_that_mlir_escapes_is_told_as_it_is():
     ir = dataclasses.replace(kernel().ir, ttir='#loc = loc("/src/m\\C3\\BC \\22q\\22.py":7:0)\nmodule {}\n')
     assert GateKernel(ir).at == '/src/mü "q".py:7'
+
+
+def test_one_private_directory_at_a_time(tmp_path: Path, monkeypatch):
+    """A kill in a step deletes the directory of this step alone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: list[int] = []
+    stages = FakeChain().stages()
+
+    def compile_linalg(*what):
+        seen.append(len(list(tmp_path.iterdir())))
+        return stages.compile_linalg(*what)
+
+    gate(kernel(), [B3, B2], (False, True), stages=dataclasses.replace(stages, compile_linalg=compile_linalg))
+    assert seen == [1] * 4 and not list(tmp_path.iterdir())

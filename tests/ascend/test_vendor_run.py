@@ -125,6 +125,14 @@ def test_a_program_that_somebody_kills_was_out_of_memory(sh):
     assert run.out_of_memory and not run.timed_out and run.signal == signal.SIGKILL
 
 
+def test_a_supervisor_that_somebody_kills_leaves_nothing_and_is_not_waited_for(sh, tmp_path):
+    """As the kernel's out-of-memory killer may do."""
+    run = sh("echo started; sleep 600 & echo $! > child; kill -9 $PPID; wait", limits=Limits(seconds=WATCHDOG_SECONDS))
+    assert run.out_of_memory and run.signal == signal.SIGKILL
+    assert run.seconds < WATCHDOG_SECONDS / 2
+    _gone(tmp_path / "child")
+
+
 def test_files_are_limited(sh, tmp_path):
     run = sh("exec dd if=/dev/zero of=big bs=65536 count=64", limits=Limits(file_bytes=1 << 20))
     assert run.signal == signal.SIGXFSZ and (tmp_path / "big").stat().st_size == 1 << 20

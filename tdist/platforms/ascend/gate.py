@@ -283,17 +283,17 @@ def _gate_kernel(
     cures = _Cures(stages)
     with Steps() as front:
         outcome = _front_half(kernel, settings[0], stages, front, keep=folders.kept)
-        for target in targets:
-            for setting in settings:
-                blank = GateResult(kernel, target, setting, seconds=dict(front.seconds))
-                with Steps(folders.of(blank)) as steps:
-                    for stage, text in front.texts.items():
-                        steps.keep(stage, text)
-                    if isinstance(outcome, Refusal):
-                        yield replace(blank, refusal=outcome)
-                        continue
-                    result = _back_half(blank, *outcome, stages, steps)
-                yield cures.with_cures(result, outcome[0])
+    for target in targets:  # behind the `with`: of two directories, a kill would leave one behind
+        for setting in settings:
+            blank = GateResult(kernel, target, setting, seconds=dict(front.seconds))
+            with Steps(folders.of(blank)) as steps:
+                for stage, text in front.texts.items():
+                    steps.keep(stage, text)
+                if isinstance(outcome, Refusal):
+                    yield replace(blank, refusal=outcome)
+                    continue
+                result = _back_half(blank, *outcome, stages, steps)
+            yield cures.with_cures(result, outcome[0])
 
 
 class _Cures:

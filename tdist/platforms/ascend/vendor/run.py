@@ -206,7 +206,19 @@ class _Supervised:
                         key.data(chunk)
                     else:
                         selector.unregister(key.fd)
+                        if key.fd == self._status and self._is_left_alone():
+                            return False
         return False
+
+    def _is_left_alone(self) -> bool:
+        """Whether the supervisor was killed: then nobody else ends what its tool has started."""
+        said = self._said()
+        if "status" in said:
+            return False
+        if "tool" in said:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(said["tool"]), signal.SIGKILL)
+        return True
 
     def _hold(self, chunk: bytes) -> None:
         self._ended += chunk
@@ -214,6 +226,9 @@ class _Supervised:
     def status(self) -> dict[str, str]:
         """What the supervisor said of the end."""
         self._process.wait()
+        return self._said()
+
+    def _said(self) -> dict[str, str]:
         lines = self._ended.decode(errors="replace").splitlines()
         return {what: value for what, _, value in (line.partition(" ") for line in lines)}
 

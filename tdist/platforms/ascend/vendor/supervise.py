@@ -5,10 +5,11 @@ Run as a script, never imported by tdist:
     python -I -S -B supervise.py PARENT STATUS REMOVE RLIMIT_CORE=0,RLIMIT_DATA=… PROGRAM ARGUMENT…
 
 PARENT is the pid of who starts it, STATUS a descriptor to write to, REMOVE a directory or nothing. The tool gets a
-process group of its own, this process's standard streams and the limits (in the units of `setrlimit`). When it ends,
-whatever it started is killed and `status N` goes to STATUS, N as `waitpid` gives it; a tool that cannot start says
-`cannot_run WHY` before that. When the parent dies (also by SIGKILL), or this process is told to stop (SIGTERM),
-everything is killed, and REMOVE is deleted where the parent can no longer do that.
+process group of its own, this process's standard streams and the limits (in the units of `setrlimit`). `tool PID` goes
+to STATUS first, which names its group should somebody kill this process; a tool that cannot start says `cannot_run
+WHY`. When it ends, whatever it started is killed and `status N` goes to STATUS, N as `waitpid` gives it. When the
+parent dies (also by SIGKILL), or this process is told to stop (SIGTERM), everything is killed, and REMOVE is deleted
+where the parent can no longer do that.
 
 A process between, because what has to happen between fork and exec is not safe in a process with threads, and because
 only a subreaper finds what a tool's children leave behind. It starts once for each step, so it imports little:
@@ -35,6 +36,7 @@ def main() -> None:
     status = None
     if os.getppid() == int(parent):  # else it died before the line above
         tool = _start(argv, limits, int(status_fd))
+        _tell(int(status_fd), f"tool {tool}")
         status = _wait(tool)
         _kill_all(tool)
     if os.getppid() != int(parent):
