@@ -1,8 +1,9 @@
-"""Shared by all tests: one torch thread, pytester for plugin tests, a cache of their own."""
+"""Shared by all tests: one torch thread, pytester for plugin tests, a cache and a temporary directory of their own."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -21,3 +22,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     os.environ["TDIST_CACHE_DIR"] = str(tmp_path_factory.mktemp("tdist-cache"))
     yield
     del os.environ["TDIST_CACHE_DIR"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_directory() -> Iterator[None]:
+    """Tests that look for what a run leaves behind do not see what another process of the suite has there."""
+    before = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="tests-") as directory:
+        os.environ["TMPDIR"] = tempfile.tempdir = directory
+        yield
+        tempfile.tempdir = None
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
