@@ -305,3 +305,58 @@ def wait_that_is_used(x, buf, sig, B: tl.constexpr):
     if B > 1024:
         dl.wait(sig, 2, "gpu", "acquire", waitValue=1)
     tl.store(x + offsets, tl.load(dl.consume_token(buf, token) + offsets))
+
+
+@triton.jit
+def polls_with_volatile_loads(x, buf, sig, n, HOW: tl.constexpr, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    seen = 0
+    if HOW == "loop":
+        while tl.load(sig, volatile=True) != 1:  # <loop>
+            pass
+    elif HOW == "remote loop":
+        remote = dl.symm_at(sig, 1)
+        while tl.load(remote, volatile=True) != 1:
+            pass
+    elif HOW == "translates in the loop":
+        while tl.load(dl.symm_at(sig, 1), volatile=True) != 1:
+            pass
+    elif HOW == "counted":
+        while (tl.load(sig, volatile=True) != 1) & (seen < n):
+            seen += 1
+    elif HOW == "used":
+        seen = tl.load(sig, volatile=True)
+        while seen == 0:
+            seen = tl.load(sig, volatile=True)
+    elif HOW == "atomics":
+        while tl.atomic_add(sig, 0) != 1:
+            pass
+    elif HOW == "tile":
+        while tl.sum(tl.load(buf + offsets, volatile=True)) != 1.0:
+            pass
+    tl.store(x + offsets, tl.load(buf + offsets) + seen)
+
+
+@triton.jit
+def volatile_loads(x, buf, sig, n, HOW: tl.constexpr, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    seen = 0
+    if HOW == "unused":
+        tl.load(sig, volatile=True)  # <unused>
+    elif HOW == "unused before a used one":
+        tl.load(sig, volatile=True)  # <unused before a used one>
+        seen = tl.load(sig, volatile=True)
+    elif HOW == "unused in a loop":
+        for _ in range(n):
+            tl.load(sig, volatile=True)  # <unused in a loop>
+    elif HOW == "used":
+        seen = tl.load(sig, volatile=True)
+    elif HOW == "used in a loop":
+        for _ in range(n):
+            seen += tl.load(sig, volatile=True)
+    elif HOW == "decides":
+        if tl.load(sig, volatile=True) == 1:
+            seen = n
+    elif HOW == "not volatile":
+        tl.load(sig)
+    tl.store(x + offsets, tl.load(buf + offsets, volatile=True) + seen)

@@ -4,9 +4,10 @@ The source is the TTIR that the vendor's tools were given, the code their final 
 device function and its place in the source; an access by the kernel argument that it touches, for the compiler moves
 lines of stores.
 
-Checked here: calls and atomics that vanished, were merged, repeated or moved; effects in the functions of both kinds of
-core, or on both vector cores; signals on a core without the data, or for a store that two cores share; atomics that are
-none for another device; addresses translated twice; UB under the library's staging area.
+Checked here: calls, atomics, volatile loads and polling loops that vanished, calls that were merged, repeated or moved;
+effects in the functions of both kinds of core, or on both vector cores; signals on a core without the data, or for a
+store that two cores share; atomics that are none for another device; addresses translated twice; UB under the library's
+staging area.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from tdist.platforms.ascend.provenance import (
 )
 from tdist.platforms.ascend.staging import staging_findings
 from tdist.platforms.ascend.sub_blocks import BOTH
+from tdist.platforms.ascend.volatile_reads import volatile_findings
 
 if TYPE_CHECKING:
     from tdist.passes.report import CompileReport
@@ -82,6 +84,7 @@ def check_multiplicity(prepared: Prepared, final: FinalModule) -> list[Finding]:
             _translated_twice,
             lock_findings,
             staging_findings,
+            volatile_findings,
         ),
     )
     found = list(_lost_before(kernel, prepared.report))

@@ -129,7 +129,7 @@ class _Restore:
             if site.number not in self.found:
                 raise _lost(site, "the vendor's adapter dropped the call")
             if site.gives_pointer and site.number not in self.used:
-                raise _lost(site, "no access of memory is left that goes through its result")
+                raise _lost(site, _NO_ACCESS)
 
     # -- walk
 
@@ -571,6 +571,12 @@ def _root(pair: Sequence[_Base | None]) -> Root:
 
 def _address(base: _Base | None) -> object:
     return _HERE if base is None else base.address
+
+
+_NO_ACCESS = (
+    "no access of memory is left that goes through its result (a volatile load that nobody uses is deleted, and a loop "
+    "that polls with it: wait with dl.wait)"
+)
 
 
 def _lost(site: Site, why: str) -> KernelError:
