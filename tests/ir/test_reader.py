@@ -166,7 +166,7 @@ def _kernel(body: str) -> str:
             "%d = tt.make_tensor_descriptor %x : !tt.tensordesc<f16>",
             "does not support tt.make_tensor_descriptor: address the tile with tl.make_block_ptr",
         ),
-        ('"tt.map_elementwise"(%x) : (!tt.ptr<f16>) -> ()', "does not support tt.map_elementwise"),
+        ('"tt.map_elementwise"(%x) : (!tt.ptr<f16>) -> ()', "tdist does not support tt.map_elementwise"),
         ("%d = tt.load %unknown : !tt.ptr<f16>", "unknown name '%unknown'"),
         ("%d = tt.load %x cacheModifier = cx : !tt.ptr<f16>", "unknown name 'cx'"),
         ("%d = arith.addi %x, %x : nonsense", "cannot read 'nonsense'"),
