@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tdist.findings.model import Finding, FindingLog, Party, Severity
 
+COMPILED = "tdist.compiled."
 _STYLE = {Severity.ERROR: "bold red", Severity.HAZARD: "bold yellow", Severity.NOTE: "bold cyan"}
 
 
@@ -86,13 +87,19 @@ def _party(party: Party, with_launch: bool) -> str:
 
 
 def _reasons(finding: Finding, replay: str | None) -> list[tuple[str, str]]:
-    profile = "under the ascend profile only" if finding.severity is Severity.HAZARD else ""
     rows = (
         ("expected", finding.expected),
         ("got", finding.got),
         ("why", finding.why),
-        ("when", profile),
+        ("when", _when(finding)),
         ("try", finding.cure),
         ("replay", replay or ""),
     )
     return [(label, value) for label, value in rows if value]
+
+
+def _when(finding: Finding) -> str:
+    """Where it holds that is not everywhere: compiled code has no profile, it was read."""
+    if finding.kind.startswith(COMPILED):
+        return "in the code that the vendor's compiler made for Ascend"
+    return "under the ascend profile only" if finding.severity is Severity.HAZARD else ""
