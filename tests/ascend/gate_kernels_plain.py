@@ -239,7 +239,9 @@ def numbers_of_8_bits(x, out, B: tl.constexpr):  # <kernel>
     tl.store(out + tl.arange(0, B), tl.load(x + tl.arange(0, B)))
 
 
-@CASES.case("x: *fp32, out: *fp32", Refused("lowering", "tdist does not support tt.elementwise_inline_asm", at="asm"), B=64)
+@CASES.case(
+    "x: *fp32, out: *fp32", Refused("lowering", "tdist does not support tt.elementwise_inline_asm", at="asm"), B=64
+)
 @triton.jit
 def inline_assembly(x, out, B: tl.constexpr):
     values = tl.inline_asm_elementwise("nop", "=r,r", [tl.load(x + tl.arange(0, B))], tl.float32, True, 1)  # <asm>
