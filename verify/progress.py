@@ -6,7 +6,6 @@ on standard error, so that the report stays what it is.
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from rich.status import Status
 from rich.text import Text
 
 from tdist.errors import EnvironmentUnfit
-from tdist.tools.output import PIPE_WIDTH, PipeConsole
+from tdist.tools.output import report_console
 from tdist.verify.report import render_conclusion, render_head, render_mode
 from tdist.verify.run import Observer
 
@@ -34,6 +33,10 @@ LONG_SECONDS = 30.0
 LONG_REMARK = (
     "each spin of a kernel that polls (a compare-and-swap loop, a flag read in a loop) is a step of the schedule; "
     "--schedule max-sync or --sync barrier spin least, a smaller --shape helps"
+)
+LONG_COMPILING = (
+    "each kernel is compiled for each chip and setting, and once more for each cure that is tried on a finding; "
+    "--barrier-all-sync false does half of it, and the next run takes from the cache what has not changed"
 )
 
 
@@ -51,7 +54,7 @@ class LiveReport(Observer):
         self._stream = stream
         self._drop = drop
         self._terminal = stream is not None and stream.isatty()
-        self._console = PipeConsole(file=stream or io.StringIO(), width=None if self._terminal else PIPE_WIDTH)
+        self._console = report_console(stream)
         self._profile = "seed"
         self._failure = ""
         self._closed = False
@@ -70,7 +73,7 @@ class LiveReport(Observer):
     def step_started(self, dtype: str, mode: Mode, step: str) -> None:
         self._clock.stop()
         if not self._closed:
-            self._clock.start(f"{dtype} {mode.name}, {step} step, {mode.schedule} schedule")
+            self._clock.start(f"{dtype} {mode.name}, {step} step, {mode.schedule} schedule", LONG_REMARK)
 
     def mode_finished(self, result: ModeResult) -> None:
         self._print(lambda: render_mode(result, self._profile, self._console))
@@ -78,7 +81,7 @@ class LiveReport(Observer):
     def compiling(self, targets: Sequence[str]) -> None:
         self._clock.stop()
         if not self._closed:
-            self._clock.start(f"compiling for {', '.join(targets)}")
+            self._clock.start(f"compiling for {', '.join(targets)}", LONG_COMPILING)
 
     def conclude(self, report: Report) -> None:
         """Print what stands below the modes.
@@ -112,13 +115,15 @@ class _Clock:
         self._status: Status | None = None
         self._stopped: threading.Event | None = None
 
-    def start(self, what: str) -> None:
+    def start(self, what: str, remark: str) -> None:
+        """`remark` says what helps, once it has taken long."""
         if self._console is not None:
-            self._status = Status(_Elapsed(what), console=self._console)
+            self._status = Status(_Elapsed(what, remark), console=self._console)
             self._status.start()
             return
         self._stopped = threading.Event()
-        threading.Thread(target=self._remark, args=(what, self._stopped), name="tdist progress", daemon=True).start()
+        about = (what, remark, self._stopped)
+        threading.Thread(target=self._remark, args=about, name="tdist progress", daemon=True).start()
 
     def stop(self) -> None:
         if self._status is not None:
@@ -128,11 +133,11 @@ class _Clock:
             self._stopped.set()
             self._stopped = None
 
-    def _remark(self, what: str, stopped: threading.Event) -> None:
+    def _remark(self, what: str, remark: str, stopped: threading.Event) -> None:
         begin, due = time.monotonic(), LONG_SECONDS
         while not stopped.wait(max(0.0, begin + due - time.monotonic())):
             if self._err is not None:
-                text = f"tdist-verify: {what} has been running for {due:.0f} s; {LONG_REMARK}"
+                text = f"tdist-verify: {what} has been running for {due:.0f} s; {remark}"
                 print(text, file=self._err, flush=True)
             due *= 2
 
@@ -140,11 +145,12 @@ class _Clock:
 class _Elapsed:
     """A text that knows how long it has been shown."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, remark: str) -> None:
         self._what = what
+        self._remark = remark
         self._begin = time.monotonic()
 
     def __rich__(self) -> Text:
         seconds = time.monotonic() - self._begin
-        remark = f"; {LONG_REMARK}" if seconds > LONG_SECONDS else ""
+        remark = f"; {self._remark}" if seconds > LONG_SECONDS else ""
         return Text(f"{self._what}, {seconds:.0f} s{remark}")

@@ -338,8 +338,9 @@ def _launches_seen(operator: Operator, options: Options) -> str:
 def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tuple[str, ...]:
     """What this run could not have seen."""
     schedules = ", ".join(sorted({result.mode.schedule for result in modes}))
+    ran = f"one schedule each of {schedules}" if "," in schedules else f"one {schedules} schedule"
     limits = [
-        f"one schedule each of {schedules} at seed {options.seed}: other interleavings were not run",
+        f"{ran} at seed {options.seed}: other interleavings were not run",
         _launches_seen(operator, options),
         _hardware_limit(options),
     ]
@@ -356,9 +357,9 @@ def _hardware_limit(options: Options) -> str:
 
 
 def finding_weights(log: FindingLog, profile: str) -> Mapping[str, list[Finding]]:
-    """Findings sorted by what they do to the verdict: "fails", "hazards" and "notes"."""
+    """Findings sorted by what they do to the verdict: "fails" (errors first), "hazards" and "notes"."""
     sorted_out: dict[str, Any] = {"fails": [], "hazards": [], "notes": []}
-    for finding in log:
+    for finding in sorted(log, key=lambda found: list(Severity).index(found.severity)):
         kind = "fails" if finding.fails(profile) else "hazards" if finding.severity is Severity.HAZARD else "notes"
         sorted_out[kind].append(finding)
     return sorted_out

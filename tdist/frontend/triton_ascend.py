@@ -73,13 +73,19 @@ def _bind(
     return types, constants
 
 
+_TYPE_NAMES = "fp16, bf16, fp32, fp64, i1, i8, i16, i32, i64, u8, u16, u32, u64"
+
+
 def _check_type(fn: Any, name: str, ty: str) -> None:
     from triton.language import str_to_ty
 
     try:
         str_to_ty(ty)
     except (KeyError, ValueError):
-        raise UsageError(f"kernel `{fn.__name__}`, parameter `{name}`: there is no type {ty!r}") from None
+        raise UsageError(
+            f"kernel `{fn.__name__}`, parameter `{name}`: there is no type {ty!r}; types are {_TYPE_NAMES}, "
+            "and pointers to them with a *"
+        ) from None
 
 
 def _ttir(fn: Any, types: dict[str, str], constants: dict[str, Any]) -> str:

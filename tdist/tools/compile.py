@@ -271,12 +271,16 @@ def _refuse_both(function: Any, name: str, types: Mapping[str, str]) -> None:
         )
 
 
+def _likely_type(name: str) -> str:
+    """An example for a parameter that its name calls a pointer, or does not."""
+    return "*fp16" if "ptr" in name.lower() else "i32"
+
+
 def _refuse_missing(function: Any, without_type: Sequence[str], without_value: Sequence[str]) -> None:
     needs = []
     if without_type:
-        needs.append(
-            f'a type for {", ".join(without_type)}: --sig "{",".join(f"{name}=*fp16" for name in without_type)}"'
-        )
+        types = ",".join(f"{name}={_likely_type(name)}" for name in without_type)
+        needs.append(f'a type for {", ".join(without_type)}: --sig "{types}"')
     if without_value:
         values = " ".join(f"--constexpr {name}=128" for name in without_value)
         needs.append(f"a value for {', '.join(without_value)}: {values}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 
@@ -12,6 +13,7 @@ from tdist.errors import EnvironmentUnfit
 from tdist.tools.files import drop_stdout
 
 PIPE_WIDTH = 160
+_PADDING = re.compile(r"[ \t]+(?=\n)")
 
 
 class PipeConsole(Console):
@@ -19,6 +21,31 @@ class PipeConsole(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+
+class _Trimmed:
+    """A stream that gets no blanks at the ends of lines: tables pad their last column, and logs and diffs show it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(_PADDING.sub("", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def report_console(stream: TextIO | None) -> PipeConsole:
+    """A console for a report: as wide as the terminal, `PIPE_WIDTH` columns and no trailing blanks elsewhere.
+
+    Args:
+        stream: where it goes; None, if the process has no standard output, for nowhere.
+    """
+    if stream is not None and stream.isatty():
+        return PipeConsole(file=stream)
+    return PipeConsole(file=cast(TextIO, _Trimmed(stream or io.StringIO())), width=PIPE_WIDTH)
 
 
 class Report:
@@ -30,8 +57,7 @@ class Report:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        terminal = stream is not None and stream.isatty()
-        self.console = PipeConsole(file=stream or io.StringIO(), width=None if terminal else PIPE_WIDTH)
+        self.console = report_console(stream)
         self._failure = ""
         self._closed = False
 

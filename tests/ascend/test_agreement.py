@@ -28,6 +28,7 @@ from tdist.platforms.ascend.agreement import (
     LANGUAGE_TOPICS,
     ONCE,
     REASONS,
+    Question,
     Row,
     agreement_json,
     compare,
@@ -175,6 +176,17 @@ def test_every_kind_has_a_topic_and_every_reason_known_assumptions() -> None:
     assert hazards <= set(LANGUAGE_TOPICS)
     order = make("compiled.stale-cache", first="w", second="r", tensor="t")
     assert topic_of(order) == FRESH
+
+
+def test_80_columns_hold_a_row_and_no_kind_is_cut() -> None:
+    question = Question("made once", "kernels.py:40", frozenset({("kernels.py", 40)}))
+    cell = "both-vector-cores, undrained-release"
+    row = Row(question, "clean", "clean", {"fine": cell, "barrier-all": cell}, {"fine": REASONS["halves"]})
+    table = to_text([row], 80).split("halves:")[0].splitlines()
+    assert max(map(len, table)) <= 80
+    words = " ".join(table).split()
+    assert words.count("both-vector-cores") == words.count("undrained-release") == 2
+    assert cell in to_text([row], 160)
 
 
 def test_json_says_what_the_table_says() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from rich.console import Console
 
 import tdist.verify.progress as progress
 from tdist.errors import EnvironmentUnfit
+from tdist.findings import FindingLog, make
 from tdist.golden import Reference
 from tdist.verify.modes import mode_of
 from tdist.verify.operator import Case, operator
@@ -20,7 +22,7 @@ from tdist.verify.policies import Setting, compare
 from tdist.verify.progress import LiveReport
 from tdist.verify.rank_job import LaunchResult
 from tdist.verify.report import render_mode
-from tdist.verify.run import ModeResult, Report, StepResult
+from tdist.verify.run import ModeResult, Report, StepResult, finding_weights
 
 FINE = mode_of("fine", ("fine", "barrier"))
 CASE = Case("op", {"m": 8}, "fp32", 2)
@@ -96,6 +98,30 @@ def test_a_step_that_takes_long_is_remarked_on_standard_error_of_a_pipe(monkeypa
     assert "a kernel that polls" in first and first.split(" s; ")[1] == second.split(" s; ")[1]
 
 
+def test_compiling_that_takes_long_is_not_remarked_as_a_schedule(monkeypatch):
+    monkeypatch.setattr(progress, "LONG_SECONDS", 0.05)
+    stream, err = io.StringIO(), io.StringIO()
+    with LiveReport(stream, lambda: None, err) as live:
+        live.compiling(["Ascend910B3"])
+        deadline = time.monotonic() + 20
+        while not err.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        live.conclude(whole())
+    first = err.getvalue().splitlines()[0]
+    assert "compiling for Ascend910B3 has been running" in first and "--barrier-all-sync" in first
+    assert "--schedule" not in first
+
+
+def test_a_pipe_gets_no_blanks_at_the_ends_of_lines():
+    stream = io.StringIO()
+    with LiveReport(stream, lambda: None) as live:
+        live.mode_finished(result())
+        live.conclude(whole())
+    lines = stream.getvalue().splitlines()
+    assert any("rank 0  pass" in line for line in lines)
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
 @pytest.mark.parametrize("code", [errno.EPIPE, errno.ENOSPC])
 def test_a_stream_that_takes_no_more_is_dropped_once_and_the_run_goes_on(code):
     dropped = []
@@ -136,3 +162,17 @@ def test_a_narrow_terminal_keeps_what_decides(width):
     for word in ("verdict", "rank 0", "pass", "rank 1", "FAIL", "1e+05", "tiles", "[0, 0]", "32 of"):
         assert word in text
     assert "…" not in text.replace("[0, 3] …", "")
+
+
+def test_what_fails_is_listed_errors_first():
+    words: dict[str, Any] = {"first": "store", "second": "load", "tensor": "box"}
+    log = FindingLog()
+    for found in (
+        make("lost-wait", op="wait", reason="its token is not used"),
+        make("hazard.stale-cache", **words),
+        make("race", **words),
+    ):
+        log.add(found)
+    weights = finding_weights(log, "ascend")
+    assert [found.kind for found in weights["fails"]] == ["tdist.race", "tdist.hazard.stale-cache"]
+    assert [found.kind for found in weights["notes"]] == ["tdist.lost-wait"]

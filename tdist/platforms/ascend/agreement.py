@@ -273,22 +273,28 @@ def _why(question: Question, ascend: str, form: str) -> str:
     return _ONLY_LANGUAGE.get(question.topic, "protocol")
 
 
+WIDE: Final = 100
+"""From this many columns on the kinds of a cell stand beside each other, else below each other."""
+
 # ---- for readers -----------------------------------------------------------------------------------------------------
 
 
 def render_agreement(rows: Sequence[Row], console: Console) -> None:
     """A table of the answers, and below it why some differ."""
     forms = list(dict.fromkeys(form for row in rows for form in row.code))
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    narrow = console.width < WIDE
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1 if narrow else 2, 0, 0))
     for name in ("question", "at", "seed", "ascend", *(f"code, {form}" for form in forms), ""):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name != "at")  # a kind cut in two is no kind
     notes: dict[str, Reason] = {}
     for row in rows:
         for reason in row.reasons.values():
             notes.setdefault(reason.id, reason)
         marks = ", ".join(dict.fromkeys(reason.id for reason in row.reasons.values()))
         cells = [row.seed, row.ascend, *(row.code.get(form, NOT_ASKED) for form in forms)]
-        table.add_row(row.question.topic, _short(row.question.at), *map(_cell, cells), Text(marks, "yellow"))
+        table.add_row(
+            row.question.topic, _short(row.question.at), *(_cell(cell, narrow) for cell in cells), Text(marks, "yellow")
+        )
     console.print(table)
     for reason in notes.values():
         behind = f" (assumes {', '.join(reason.assumptions)})" if reason.assumptions else ""
@@ -299,8 +305,9 @@ def _short(place: str) -> str:
     return place.rsplit("/", 1)[-1]
 
 
-def _cell(answer: str) -> Text:
-    return Text(answer, "green" if answer == CLEAN else "dim" if answer == NOT_ASKED else "red")
+def _cell(answer: str, narrow: bool) -> Text:
+    shown = answer.replace(", ", "\n") if narrow else answer
+    return Text(shown, "green" if answer == CLEAN else "dim" if answer == NOT_ASKED else "red")
 
 
 def to_text(rows: Sequence[Row], width: int = 120) -> str:
