@@ -87,8 +87,8 @@ class PrivateCache:
 
 
 def _read_own(path: Path) -> bytes:
-    """The bytes of a regular file of this user; no link is followed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    """The bytes of a regular file of this user; no link is followed, and no pipe is waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         info = os.fstat(descriptor)
         if info.st_uid != os.getuid() or not stat.S_ISREG(info.st_mode):

@@ -179,6 +179,17 @@ def test_hivmc_that_refuses_is_told_in_its_words(hivmc, tmp_path):
 
 
 @needs_compiler
+def test_what_a_toolkit_refuses_is_asked_again(hivmc, tmp_path):
+    """Its environment may be what was wrong, and no key holds that."""
+    hivmc(
+        f'[ -e {tmp_path}/ready ] || {{ echo "cannot open shared object file" >&2; exit 1; }}; echo object > "$object"'
+    )
+    assert "refuses it" in _refused()
+    (tmp_path / "ready").touch()
+    assert _compile().form == "object"
+
+
+@needs_compiler
 def test_hivmc_that_makes_nothing_does_not_fit(hivmc):
     hivmc("exit 0")
     with pytest.raises(EnvironmentUnfit, match="ended well but made no object code"):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tdist.errors import UsageError
+from tdist.errors import EnvironmentUnfit, UsageError
 from tdist.platforms.ascend.lowering import steps as module
 from tdist.platforms.ascend.lowering.steps import Steps
 from tdist.platforms.ascend.vendor.run import Limits
@@ -97,3 +97,16 @@ def test_limits_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("TDIST_VENDOR_MEMORY_MIB", "0")
     with pytest.raises(UsageError, match="TDIST_VENDOR_MEMORY_MIB must be a whole number of MiB above 0, got '0'"):
         Steps()
+
+
+def test_a_full_disk_is_the_machines_fault_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.Path, "write_text", full)
+    with pytest.raises(EnvironmentUnfit, match=r"No space left on device.*set TMPDIR"), Steps() as steps:
+        steps.write("in.txt", "text")
+    monkeypatch.setattr(module, "_hold", full)
+    with pytest.raises(EnvironmentUnfit, match=r"No space left on device.*set TMPDIR"), Steps():
+        raise AssertionError("entered")
+    assert not list((tmp_path / "tmp").iterdir())

@@ -92,6 +92,18 @@ def test_links_and_open_directories_are_not_used(folder):
     assert cache.load(key) is None
 
 
+def test_a_pipe_or_a_folder_is_a_miss_and_not_waited_for(folder):
+    key = cache.key("kind", "text")
+    cache.save(key, {"text": "x"})
+    (path,) = folder.iterdir()
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.load(key) is None
+    path.unlink()
+    path.mkdir()
+    assert cache.load(key) is None
+
+
 def test_a_file_of_another_user_is_not_read(folder, monkeypatch):
     key = cache.key("kind", "text")
     cache.save(key, {"text": "x"})

@@ -309,3 +309,12 @@ def test_the_pass_of_a_reproducer(pipeline, name):
 def test_diagnostics_without_a_place():
     assert diagnostics("[ERROR] Failed to open: x\n") == [Diagnostic("error", "Failed to open: x")]
     assert diagnostics("loc(unknown): error: odd\n") == [Diagnostic("error", "odd")]
+
+
+@pytest.mark.parametrize("how", [{"code": 1}, {"code": 134, "number": signal.SIGABRT}])
+def test_a_full_disk_is_the_machines_fault(how):
+    """Whichever way the program ends; a note before it says nothing about the kernel."""
+    words = 'loc("/src/k.py":10:0): error: half\nLLVM ERROR: IO failure on output stream: No space left on device\n'
+    error = explain(_run(words, **how), ABOUT)
+    assert isinstance(error, EnvironmentUnfit)
+    assert "No space left on device; free some space, or set TMPDIR" in str(error)

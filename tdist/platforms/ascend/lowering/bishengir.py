@@ -222,7 +222,8 @@ class _Job:
         if not isinstance(error, KernelError) or run.signal is not None or run.timed_out or run.out_of_memory:
             raise error
         made = {"refused": str(error)}
-        cache.save(self.key, made)
+        if self.back_end is None:  # what a toolkit refuses may be due to its environment, which no key holds
+            cache.save(self.key, made)
         return made
 
     def _defined_at(self) -> str:

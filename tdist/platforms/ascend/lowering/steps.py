@@ -44,13 +44,13 @@ class Steps:
         if self.keep_ir is not None:
             _make(self.keep_ir)
         _sweep()
-        try:
+        with _room():
             self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        except OSError as error:
-            raise EnvironmentUnfit(
-                f"cannot make a temporary directory: {error}; free some space, or set TMPDIR to a directory that has it"
-            ) from error
-        self._lock = _hold(self.directory / _LOCK)
+            try:
+                self._lock = _hold(self.directory / _LOCK)
+            except OSError:
+                shutil.rmtree(self.directory, ignore_errors=True)
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -74,13 +74,15 @@ class Steps:
     def folder(self, stage: str) -> Path:
         """The directory in which the programs of this stage run; what they leave there stays until the end."""
         path = self.directory / stage
-        path.mkdir(exist_ok=True)
+        with _room():
+            path.mkdir(exist_ok=True)
         return path
 
     def write(self, name: str, text: str) -> Path:
         """A file for a program to read."""
         path = self.directory / name
-        path.write_text(text)
+        with _room():
+            path.write_text(text)
         return path
 
     def keep(self, stage: str, text: str) -> str:
@@ -90,6 +92,17 @@ class Steps:
             write_whole(self.keep_ir / f"{number:02}-{stage}.mlir", text)
         self.texts[stage] = text
         return text
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    """A temporary directory that cannot be written is the machine's fault."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentUnfit(
+            f"cannot write temporary files: {error}; free some space, or set TMPDIR to a directory that has it"
+        ) from error
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -35,6 +35,7 @@ _BY_PROGRAM = re.compile(
 _BRACKETED = re.compile(r"^\[(?P<kind>NOTE|WARNING|ERROR)\] (?P<text>.*?)\s*$")
 _ABOUT_HIVMC = re.compile(r"hivmc|Failed to run BiShengIR pipeline|^Executing:")
 _RETRIED = re.compile(r"^Due to .* overflow, (?P<settings>.*); compilation (?:then succeeded|still failed)")
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system")
 _SETTING = re.compile(r"set ([\w-]+) to false")
 
 
@@ -281,6 +282,11 @@ def explain(run: ToolRun, about: About) -> TdistError:
     """The error for a program that did not do its work: the kernel's fault (KernelError) or the machine's."""
     if run.timed_out:
         return _given_up(about, f"did not finish {_doing(about)} within {run.seconds:.0f} s", "TDIST_VENDOR_SECONDS")
+    if (full := _DISK_FULL.search(run.stderr)) is not None:
+        return EnvironmentUnfit(
+            f"{about.tool} could not write its files {_doing(about)}: {full[0]}; free some space, or set TMPDIR to a "
+            "directory that has it"
+        )
     if run.out_of_memory:
         return _given_up(about, f"ran out of memory {_doing(about)}", "TDIST_VENDOR_MEMORY_MIB")
     if run.crashed:
