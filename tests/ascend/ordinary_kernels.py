@@ -215,6 +215,16 @@ def two_phases(x, tmp, out, n, flag, B: tl.constexpr):
         i += 2
 
 
+@triton.jit
+def sum_of_two_strides(x, y, out, n, B: tl.constexpr):
+    """Elements of both lie apart, so the compiler takes the pieces in the unified buffer for other shapes."""
+    offsets = tl.arange(0, B)
+    here = x + offsets
+    for turn in range(0, n):
+        tl.store(out + turn * B + offsets, tl.load(here) + tl.load(y + turn * B + offsets))
+        here += 2 * offsets
+
+
 _MM = {"M": "i32", "N": "i32", "K": "i32"}
 
 # name → (kernel, types of arguments, values of the compile-time ones)
@@ -267,6 +277,11 @@ ORDINARY = {
     "gather_rows": (gather_rows, {"indices": "*i32", "table": "*fp16", "out": "*fp16", "n": "i32"}, {"B": 1, "D": 128}),
     "gather_elements": (gather_elements, {"indices": "*i32", "table": "*fp32", "out": "*fp32", "n": "i32"}, {"B": 64}),
     "running_sum": (running_sum, {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"B": 256}),
+    "sum_of_two_strides": (
+        sum_of_two_strides,
+        {"x": "*fp16", "y": "*fp16", "out": "*fp16", "n": "i32"},
+        {"B": 64},
+    ),
     "in_place": (in_place, {"x": "*fp32", "n": "i32"}, {"B": 256}),
     "histogram": (histogram, {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"B": 256}),
     "two_phases": (
