@@ -18,6 +18,7 @@ from tdist.ir import hivm
 from tdist.ir.location import SourceLoc, loc_of
 from tdist.passes import DEFAULT_PIPELINE, CompileReport, run_pipeline
 from tdist.passes.base import all_ops
+from tdist.platforms.ascend.lowering.block_pointers import write_bounds
 from tdist.platforms.ascend.lowering.pointer_integers import add_distances
 from tdist.platforms.ascend.symbols import check_module
 
@@ -62,6 +63,7 @@ def prepare(ir: KernelIR) -> Prepared:
     module = read_ttir(ir.ttir)
     report = run_pipeline(module, PIPELINE)
     add_distances(module)
+    write_bounds(module)
     check_module(module)
     ops = all_ops(module)
     calls = tuple(_call(op) for op in ops if isinstance(op, hivm.CustomOp) and op.is_distributed)
