@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.metadata
 import platform
@@ -163,3 +164,20 @@ def test_hivmc_is_looked_for_on_path_only(tmp_path, monkeypatch):
     program.chmod(0o755)
     found = find.hivmc()
     assert found is not None and found.path == program and found.digest == hashlib.sha256(b"#!/bin/sh\n").hexdigest()
+
+
+def test_a_damaged_program_is_told_from_a_whole_one(package, monkeypatch):
+    """By what pip noted of the file; one that nobody noted is taken as it is."""
+    monkeypatch.setenv("TDIST_NO_CACHE", "1")
+    package.write_bytes(_machine(HERE) * 9)
+    find.check_whole(find.bishengir_compile())
+    info = package.parents[2] / "ascendnpu_ir-1.2.0.dist-info"
+    info.mkdir()
+    noted = base64.urlsafe_b64encode(hashlib.sha256(package.read_bytes()).digest()).rstrip(b"=").decode()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ascendnpu-ir\nVersion: 1.2.0\n")
+    (info / "RECORD").write_text(f"ascendnpuir/bin/bishengir-compile,sha256={noted},9\n")
+    importlib.invalidate_caches()
+    find.check_whole(find.bishengir_compile())
+    package.write_bytes(_machine(HERE))
+    with pytest.raises(EnvironmentUnfit, match=r"bishengir-compile is damaged: .* --no-deps ascendnpu-ir==1\.2\.0"):
+        find.check_whole(find.bishengir_compile())

@@ -178,6 +178,8 @@ class _Job:
     def error(self, failures: Sequence[_Failure]) -> TdistError:
         """What the first form died of; that the others did not help either."""
         first, *others = failures
+        if first.run.crashed or not messages.says_why(first.run.stderr):
+            find.check_whole(self.tool)
         at = self._suspect() if first.run.crashed else self._at()
         about = messages.About(str(self.tool), self.prepared.name, at, source=first.source, source_name=_SOURCE)
         error = messages.explain(first.run, about)

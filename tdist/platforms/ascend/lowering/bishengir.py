@@ -205,6 +205,8 @@ class _Job:
     def _refuse(self, attempt: _Attempt, reproducer: str) -> dict[str, Any]:
         """Raise, or the refusal for the cache."""
         run = attempt.run
+        if run.crashed or not messages.says_why(run.stderr):
+            find.check_whole(self.compiler)
         if reproducer:
             self.steps.keep("before-the-failing-pass", reproducer)
         about = messages.About(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import importlib.metadata
@@ -99,6 +100,37 @@ def find(name: str) -> Tool:
     return Tool(name, path, _version(program.distribution))
 
 
+def check_whole(tool: Tool) -> None:
+    """Refuse a program that is not the file that its package brought: asked where it fails without a reason.
+
+    Raises:
+        EnvironmentUnfit: what pip has noted of the file differs, as after a copy or a disk that was cut short.
+    """
+    program = _PROGRAMS.get(tool.name)
+    noted = _noted_digest(program, tool.path) if program is not None else None
+    if program is not None and noted is not None and noted != tool.digest:
+        raise EnvironmentUnfit(
+            f"{tool.path} is damaged: it is not the file that {program.distribution} {tool.version} was installed "
+            f"with; {_again(program, tool.version)}"
+        )
+
+
+def _noted_digest(program: Program, path: Path) -> str | None:
+    """SHA-256 of a file as its package's RECORD has it."""
+    try:
+        package = importlib.metadata.distribution(program.distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for file in package.files or ():
+        if file.name == path.name and file.hash is not None and Path(str(package.locate_file(file))) == path:
+            return base64.urlsafe_b64decode(f"{file.hash.value}==").hex() if file.hash.mode == "sha256" else None
+    return None
+
+
+def _again(program: Program, version: str | None) -> str:
+    return f"install it again: pip install --force-reinstall --no-deps {program.distribution}=={version}"
+
+
 def _package_folder(program: Program) -> Path:
     found = importlib.util.find_spec(program.package)
     if found is None or not found.submodule_search_locations:
@@ -112,8 +144,7 @@ def _missing_file(program: Program, root: Path) -> str:
         other = _version(program.package)
         what = f"{root} is {program.package} {other}" if other else f"{root} belongs to another package"
         return f"{program.name} is not installed: {what}, not {program.distribution}; {INSTALL}"
-    again = f"pip install --force-reinstall --no-deps {program.distribution}=={version}"
-    return f"{program.distribution} {version} is installed without {root / program.path}; install it again: {again}"
+    return f"{program.distribution} {version} is installed without {root / program.path}; {_again(program, version)}"
 
 
 def _check_runs_here(program: Program, path: Path) -> None:
