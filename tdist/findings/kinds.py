@@ -252,9 +252,10 @@ _TABLE: Final = (
         "What the source does once per program stands in both functions of the compiled mix kernel; the half that did "
         "not make the data does not wait for the half that did.",
         "{reason}",
-        "put the push and the multiplication side by side into one loop of two or more turns (docs/compiled-effects.md, "
-        "'The arrangement that is clean'): each then belongs to one kind of core; or signal with int64 words (not uint64: "
-        "the SET follows the core of the data), without fence and with inject_barrier_all; or meet in barrier_all",
+        "put the push and the multiplication side by side into one loop of two or more turns "
+        "(docs/compiled-effects.md, 'The arrangement that is clean'): each then belongs to one kind of core; "
+        "or signal with int64 words (not uint64: the SET follows the core of the data), without fence and with "
+        "inject_barrier_all; or meet in barrier_all",
     ),
     Kind(
         "compiled.both-vector-cores",
