@@ -278,6 +278,15 @@ _TABLE: Final = (
         "under `if sub_vec_id() == 0:`",
     ),
     Kind(
+        "compiled.widened-store",
+        _HAZARD,
+        "widened store: elements of {tensor} on another rank that the mask leaves out are read and written again",
+        "A masked store is made by loading the whole tile, choosing, and storing the whole tile: what another rank "
+        "writes beside the chosen elements in between is lost.",
+        "{reason}",
+        "let the mask compare the offsets with bounds (`offs < n`, `&`), so that it is a range; or pad what is stored",
+    ),
+    Kind(
         "compiled.wrong-core",
         _HAZARD,
         "signal without its data: {op} was compiled for the {core}, {tensor} is accessed on the {other}",

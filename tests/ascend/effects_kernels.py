@@ -360,3 +360,25 @@ def volatile_loads(x, buf, sig, n, HOW: tl.constexpr, B: tl.constexpr):
     elif HOW == "not volatile":
         tl.load(sig)
     tl.store(x + offsets, tl.load(buf + offsets, volatile=True) + seen)
+
+
+@triton.jit
+def stored_to_a_peer_but_one(x, buf, sig, n, B: tl.constexpr):
+    """The mask is no range: the compiler loads from the peer, chooses, and stores all."""
+    offsets = tl.arange(0, B)
+    tl.store(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets), mask=offsets != n)  # <store>
+
+
+@triton.jit
+def stored_to_a_peer_in_a_range(x, buf, sig, n, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    chosen = (offsets < n) & (offsets >= 4)
+    tl.store(dl.symm_at(buf, 1) + offsets, tl.load(x + offsets), mask=chosen)
+
+
+@triton.jit
+def changed_on_a_peer(x, buf, sig, n, B: tl.constexpr):
+    """The source itself loads from there."""
+    offsets = tl.arange(0, B)
+    there = dl.symm_at(buf, 1) + offsets
+    tl.store(there, tl.load(there) + 1, mask=offsets != n)

@@ -276,6 +276,22 @@ def mixed_barriers() -> tuple[Prepared, FinalModule]:
     return operator(ag_gemm_barrier_kernel)
 
 
+@pytest.mark.parametrize("barrier_all", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "silent"),
+    [
+        (kernels.stored_to_a_peer_but_one, False),
+        (kernels.stored_to_a_peer_in_a_range, True),
+        (kernels.changed_on_a_peer, True),
+    ],
+)
+def test_a_store_of_more_than_its_mask_is_found(kernel: Any, silent: bool, barrier_all: bool) -> None:
+    found = [f for f in effects(kernel, barrier_all=barrier_all) if f.kind.endswith(".widened-store")]
+    lines, first = inspect.getsourcelines(kernel.fn)
+    named = [first + k for k, text in enumerate(lines) if "# <store>" in text]
+    assert [finding.parties[0].line for finding in found] == ([] if silent else named)
+
+
 @pytest.mark.parametrize(
     ("kernel", "silent"),
     [

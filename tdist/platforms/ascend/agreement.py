@@ -41,6 +41,7 @@ LANGUAGE_TOPICS: Final[Mapping[str, str]] = {
 }
 CODE_TOPICS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("both-cores", "both-vector-cores", "split-store", "wrong-core", "repeated-effect"), ONCE),
+    "widened-store": ONCE,
     **dict.fromkeys(("lost-effect", "merged-effect", "moved-effect"), KEPT),
     **{"lock-atomic": ATOMIC, "lock-turn": TURN, "translated-twice": ADDRESS},
 }

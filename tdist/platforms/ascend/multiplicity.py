@@ -73,7 +73,7 @@ def check_multiplicity(prepared: Prepared, final: FinalModule) -> list[Finding]:
     """
     kernel = Kernel.of(prepared, final)
     checks = (
-        *(_both_cores, _vector_cores, _shared_stores, _wrong_core),
+        *(_both_cores, _vector_cores, _shared_stores, _wrong_core, _widened_stores),
         *(
             _lost_and_merged,
             _lost_on_one_core,
@@ -281,6 +281,43 @@ def _shared_stores(kernel: Kernel) -> Iterator[Finding]:
         shared = _shared(kernel, vector, call, copies[0])
         if shared:
             yield _shared_finding(kernel, vector, call, copies[0], shared)
+
+
+def _widened_stores(kernel: Kernel) -> Iterator[Finding]:
+    """Stores to another rank that the compiler made of a load from there, a choice and a store of all.
+
+    Known by a load of memory on another rank from which the source does not load; atomics are for others to judge.
+    """
+    accesses = kernel.source.accesses
+    asked = frozenset().union(*(_memory(access) for access in accesses if not access.writes or access.atomic))
+    stored = frozenset().union(*(_memory(access) for access in accesses if access.writes))
+    told: set[object] = set()
+    for code in kernel.functions:
+        for access in code.accesses:
+            memory = _memory(access)
+            key = (code.core, access.loc, memory)
+            all_remote = bool(memory) and all(remote for _, remote in memory)
+            if all_remote and not access.writes and not memory & asked and memory <= stored and key not in told:
+                told.add(key)
+                yield _widened_finding(kernel, code, access)
+
+
+def _memory(access: Access) -> frozenset[tuple[int, bool]]:
+    """(argument, on another rank) for everything that an access may be of."""
+    return frozenset((argument, remote) for argument, remote, _ in access.touched)
+
+
+def _widened_finding(kernel: Kernel, code: Code, access: Access) -> Finding:
+    tensor = kernel.tensor([access])
+    return make(
+        "compiled.widened-store",
+        [kernel.party(code.core, "store with a mask", access.loc, "loads the whole tile first", tensor)],
+        expected=f"a store of the elements that the mask chooses, no load of {tensor}",
+        got="a load of all of them, and a store of all",
+        tensor=tensor,
+        reason="the vendor's adapter knows masks that are a range of offsets; of another it makes a choice between "
+        "the new tile and the old one",
+    )
 
 
 def _shared(kernel: Kernel, vector: Code, call: Call, copy: Call) -> list[Access]:
