@@ -71,10 +71,11 @@ def _refuse(op: Operation, what: str, names: Sequence[str], pair: tuple[SSAValue
 
 
 def _words(value: SSAValue, names: Sequence[str]) -> str:
+    """The argument that a pointer comes from, for a message; empty where it is not one."""
     roots = sources(value, into_block_pointers=True)
     root = roots[0]
-    is_argument = isinstance(root, BlockArgument) and root.index < len(names)
-    return f"'{names[root.index]}'" if len(roots) == 1 and is_argument else ""
+    is_one = len(roots) == 1 and isinstance(root, BlockArgument) and root.index < len(names)
+    return f"'{names[root.index]}'" if is_one else ""  # pyright: ignore[reportAttributeAccessIssue]
 
 
 # ---- where pointers come from ----------------------------------------------------------------------------------------
