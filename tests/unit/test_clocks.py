@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
+import pytest
 
 from tdist.platforms.sim.clocks import (
     AgentClocks,
@@ -11,6 +14,7 @@ from tdist.platforms.sim.clocks import (
     WordClock,
     floor_of,
     join_all,
+    join_ends,
     join_vectors,
     join_words,
     later,
@@ -280,3 +284,52 @@ def test_floor_counts_the_cache_clock() -> None:
     assert floor_of([a, b])[a.entry + 1] == 0
     b.drain(flush_cache=True)
     assert floor_of([a, b])[a.entry + 1] == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_acquire_is_a_join_whichever_way_it_is_made(seed: int) -> None:
+    """Of bases joined before and of new ones, after barriers too; what was published before stays what it was."""
+    dice, space = random.Random(seed), SlotSpace(5)
+    agents = [AgentClocks(space, space.slot(name)) for name in range(4)]
+    words, published = [agents[0].release(True)], []
+    for _ in range(200):
+        agent = dice.choice(agents)
+        if dice.random() < 0.4:
+            words.append(agent.release(dice.random() < 0.5))
+        elif dice.random() < 0.05:
+            join_all(agents, drains=dice.random() < 0.5)
+        else:
+            word, private = dice.choice(words[-6:]), None
+            for _ in range(dice.randint(1, 3)):
+                expected = join_vectors(agent.W.vec, word.vec).tolist()
+                before = agent.W
+                after = agent.acquire(word, private)
+                assert after.vec.tolist() == expected and after is agent.W
+                private = after if after is not before else private
+                word = dice.choice(words[-6:])
+            published.append((agent.W, agent.W.vec.tolist()))
+        for clock, vector in published[-20:]:
+            assert clock.vec.tolist() == vector
+
+
+def test_ends_are_joined_as_one_after_another() -> None:
+    space, a, b = pair()
+    c = AgentClocks(space, space.slot("c"))
+    b.acquire(a.release(drains=False))
+    ends = [c.end(), b.end(), a.end()]
+    one_by_one = join_words(join_words(ends[0], ends[1]), ends[2])
+    assert one_by_one is not None
+    assert join_ends(ends).vec.tolist() == one_by_one.vec.tolist()
+    assert join_ends([join_ends(ends[:2]), ends[2]]).vec.tolist() == one_by_one.vec.tolist()
+    assert join_ends(ends[:1]).vec.tolist() == ends[0].vec.tolist()
+
+
+def test_ends_of_shorter_vectors_count_as_zero_beyond() -> None:
+    space, a, b = pair()
+    early = a.end()
+    for name in range(9):
+        space.slot(name)
+    b.grow()
+    joined = join_ends([early, b.end()])
+    assert len(joined.vec) == 2 * space.capacity_slots
+    assert joined.vec[a.entry] == early.stamp and joined.vec[b.entry] == 1

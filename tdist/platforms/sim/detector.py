@@ -50,7 +50,10 @@ from tdist.platforms.sim.records import (
 from tdist.platforms.sim.regions import Box, Runs, Shape, box_of, runs_of
 from tdist.platforms.sim.tilings import Tiling
 
-_PRUNE_FROM_RECORDS: Final = 4096
+_PRUNE_FROM_RECORDS: Final = 8192
+"""So many are kept without a look at which are settled: some megabytes."""
+_TILES_A_RECORD: Final = 4
+"""So many tiles of a `Tiling` take the room of one record."""
 _LOOKS: Final = 8
 """So often is a new allocation looked at whether all accesses to it are settled."""
 _WORTH_REBUILDING: Final = 4
@@ -678,7 +681,8 @@ class Detector:
         return dropped
 
     def _count(self) -> int:
-        return len(self._records) + sum(tiling.count for tiling in self._tilings.values())
+        """Records, and tiles by the room that they take."""
+        return len(self._records) + sum(tiling.count for tiling in self._tilings.values()) // _TILES_A_RECORD
 
     def _rebuild(self, floor: NDArray[np.int32]) -> int:
         dropped, known = 0, floor.data

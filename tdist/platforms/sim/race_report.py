@@ -271,11 +271,7 @@ def _load_edge(conflict: Conflict, facts: ReaderFacts, released: bool, got: str)
         return _Edge("race", why, got, cure)
     if released:
         return _not_acquired(first, second, got)
-    why = f"what {second.who} acquired from {first.who} was released before the {_name(first)}"
-    cure = (
-        f"put the notify after the {_name(first)}; where one follows it already, wait for that one before the "
-        f"{_name(second)}"
-    )
+    why, cure = _released_too_early(reader=second, writer=first)
     return _Edge("race", why, got, cure)
 
 
@@ -287,17 +283,29 @@ def _reuse_edge(conflict: Conflict, releaser: AgentClocks | None, facts: ReaderF
         f"release after the {_name(first)} (credit signal or barrier) and wait for it before the {_name(second)}, "
         "or use another buffer"
     )
-    again = first.who.launch != second.who.launch
-    if again or releaser is None or (not facts.lost and facts.acquired(releaser.W, second.entry)):
+    if first.who.launch != second.who.launch or releaser is None:
         return _Edge("race", why, got, credit)
-    no_wait, wait = _no_wait(first, second, facts)
+    if not facts.lost and facts.acquired(releaser.W, second.entry):
+        missing, cure = _released_too_early(reader=first, writer=second)
+    else:
+        missing, cure = _no_wait(first, second, facts)
     return _Edge(
         "race",
-        f"if this {_name(first)} is meant to see that {_name(second)}: {no_wait};\n"
+        f"if this {_name(first)} is meant to see that {_name(second)}: {missing};\n"
         f"if it is meant to see the value from before: {why}",
         got,
-        f"to see that {_name(second)}: {wait};\nto see the value from before: {credit}",
+        f"to see that {_name(second)}: {cure};\nto see the value from before: {credit}",
     )
+
+
+def _released_too_early(reader: Access, writer: Access) -> tuple[str, str]:
+    """The reader has waited for a signal of the writer, which came before the store: why, and the cure."""
+    store = _name(writer)
+    why = f"what {reader.who} acquired from {writer.who} was released before the {store}"
+    cure = (
+        f"put the notify after the {store}; where one follows it already, wait for that one before the {_name(reader)}"
+    )
+    return why, cure
 
 
 def _no_wait(reader: Access, writer: Access, facts: ReaderFacts) -> tuple[str, str]:

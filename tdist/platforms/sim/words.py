@@ -436,7 +436,10 @@ class SyncWords:
 
     def _signal_clocks(self, ag: Agent, clocks: AgentClocks, word: Word, after: int, add: bool, site: Site) -> None:
         record = Record(clocks.slot, clocks.counter, ag.who, site, after)
-        self._check_write(clocks, word, record, is_set=not add)
+        if word.sets or word.adds or word.observed or word.line is not None:
+            self._check_write(clocks, word, record, is_set=not add)
+        else:  # nobody else has had to do with it
+            (word.adds if add else word.sets)[record.slot] = record
         if word.fresh is not None and not add:
             word.fresh.append(record)
         if not add and self.guard is not None:
