@@ -159,7 +159,9 @@ def test_a_store_after_its_notify_is_told_to_come_before():
         elif cure.startswith("wait for the signal that follows the store"):
             assert why == "rank 1 program 0 has acquired no release that rank 0 program 0 made after its store"
         else:
-            assert cure == REUSE
+            first = "put the notify after the store; where one follows it already, wait for that one before the load"
+            assert "was released before the store;\n" in why
+            assert cure == f"to see that store: {first};\nto see the value from before: {REUSE}"
 
 
 @triton.jit
