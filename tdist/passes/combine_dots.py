@@ -29,15 +29,17 @@ class CombineDotsPass(KernelPass):
     def transform(self, module: ModuleOp, report: CompileReport) -> None:
         """See `KernelPass`. Nothing is lost or merged that has an effect."""
         for op in all_ops(module):
-            if isinstance(op, DotOp) and is_zero(op.c) and op.maxNumImpreciseAcc.value.data == 0:
-                _combine(op)
+            dot = op if isinstance(op, DotOp) else None
+            while dot is not None and is_zero(dot.c) and dot.maxNumImpreciseAcc.value.data == 0:
+                dot = _combine(dot)  # a sum that began with zero is one to combine again
 
 
-def _combine(dot: DotOp) -> None:
+def _combine(dot: DotOp) -> DotOp | None:
+    """The dot that stands for the addition; None if none does."""
     uses = list(dot.d.uses)
     addition = uses[0].operation if len(uses) == 1 else None
     if addition is None or addition.name not in _ADDITIONS:
-        return
+        return None
     left, right = addition.operands
     combined = dot.clone()
     combined.operands[2] = right if left is dot.d else left
@@ -45,6 +47,7 @@ def _combine(dot: DotOp) -> None:
     set_loc(combined, loc_of(addition))
     replace(addition, list(combined.results))
     erase(dot)
+    return combined
 
 
 def is_zero(value: SSAValue) -> bool:

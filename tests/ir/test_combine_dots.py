@@ -43,3 +43,15 @@ def test_an_addition_to_a_product_becomes_its_accumulator(addition: str) -> None
 )
 def test_other_sums_stay(init: str, addition: str) -> None:
     assert [op.name for op in combined(init, addition)] == ["tt.dot", "arith.addf"]
+
+
+def test_what_is_added_to_a_sum_that_began_with_zero_is_its_accumulator() -> None:
+    """A loop that goes round once, with a bias behind it."""
+    text = TEXT.format(init="0.000000e+00", sum="%dot, %zero").replace(
+        "    tt.return %sum", '    %all = arith.addf %sum, %acc : tensor<16x16xf32> loc("k.py":5:0)\n    tt.return %all'
+    )
+    module = parse(text)
+    run_pipeline(module, ["combine-dots", "dce"])
+    (dot,) = [op for op in module.walk() if op.name in ("tt.dot", "arith.addf")]
+    assert dot.name == "tt.dot" and dot.operands[2].name_hint == "acc"
+    assert str(loc_of(dot)) == "k.py:5"
