@@ -37,6 +37,20 @@ def test_the_barrier_mode_forgets_scalar_reads_of_the_unified_buffer(name: str) 
     assert any("PIPE_S" in str(op.properties["wait_pipe"]) for op in flags)
 
 
+@pytest.mark.parametrize("barrier_all", [False, True], ids=["fine", "barrier-all"])
+def test_a_maximum_is_waited_for_inside_and_a_sum_is_not(barrier_all: bool) -> None:
+    """As the device templates' bitcode has it: softmax reads both by the scalar unit, without its flags."""
+    final = ordinary("softmax", barrier_all=barrier_all).clone()
+    for op in [op for op in final.all_ops() if op.name in ("hivm.hir.set_flag", "hivm.hir.wait_flag")]:
+        if "PIPE_S" in str(op.properties["wait_pipe"]):
+            op.detach()
+            op.erase()
+    findings = check_ordering(final)
+    assert set(kinds(findings)) == {"pipe-order"}
+    made = " ".join(party.op for finding in findings for party in finding.parties)
+    assert "enablevc_reduce_sum_r_float" in made and "reduce_max" not in made
+
+
 def test_every_way_through_is_walked() -> None:
     for name in ORDINARY:
         assert check_order(ordinary(name)).complete, name

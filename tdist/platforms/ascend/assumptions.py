@@ -50,6 +50,15 @@ _TABLE: Final = (
         derived=True,
     ),
     Assumption(
+        "reductions-wait-inside",
+        "Reductions to one value that the scalar unit finishes itself (max, min, with index, product, bits, integers; "
+        "not the sum of floats) return when it has waited for the vector unit. After every other vector call a scalar "
+        "read of its result needs a flag V → S or a barrier.",
+        "the device templates' bitcode of AscendNPU-IR 1.2.0 (meta_op.aiv.c220.bc): on every way out, "
+        "WAIT.FLAG V → S follows the last vector instruction; Ascend C documentation of GetValue (scalar reads of UB)",
+        derived=True,
+    ),
+    Assumption(
         "scalar-does-not-wait",
         "The scalar unit does not wait for the other pipes unless a flag towards PIPE_S or a barrier of all pipes says "
         "so: a call that it makes itself (a signal, `_p`) can overtake transfers that were issued before.",

@@ -109,7 +109,10 @@ def check_ordering(final: FinalModule, *, names: Sequence[str] = ()) -> list[Fin
 
 
 _TEXTS: dict[Fault, tuple[str, tuple[str, ...]]] = {
-    Fault.PIPES: ("compiled.pipe-order", ("pipe-start-order", "flag-covers-pipe", "scalar-issues")),
+    Fault.PIPES: (
+        "compiled.pipe-order",
+        ("pipe-start-order", "flag-covers-pipe", "scalar-issues", "reductions-wait-inside"),
+    ),
     Fault.TRANSFER: ("compiled.undrained-transfer", ("scalar-does-not-wait", "library-drains")),
     Fault.CORES: ("compiled.cross-core", ("cross-core-flags", "halves-run-alike", "arguments-do-not-overlap")),
     Fault.RELEASE: ("compiled.undrained-release", ("scalar-does-not-wait", "library-drains")),

@@ -5,7 +5,9 @@ ACLSHMEM. Their declarations do not say what is read or written: this table does
 understood, and whoever asks must say so (`describe` gives None).
 
 Sources: pairs of operations and calls found by aligning modules before and after `convert-hivm-to-std` (90 modules);
-pipes from HIVM's operation definitions; ACLSHMEM's public device headers. See docs/compiled-code.md.
+pipes from HIVM's operation definitions; flags inside reductions and operands of matrix calls from the LLVM bitcode of
+the device templates that comes with AscendNPU-IR 1.2.0 (`meta_op.aiv.c220.bc`, `meta_op.aic.c220.bc`, disassembled);
+ACLSHMEM's public device headers. See docs/compiled-code.md.
 """
 
 from __future__ import annotations
@@ -45,12 +47,16 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One group of calls: names, role, pipe, and how many of the memory operands are read (the rest is written)."""
+    """One group of calls: names, role, pipe, and how many of the memory operands are read (the rest is written).
+
+    `scalar_waits`: when it returns, the scalar unit has waited for everything that the pipe was given.
+    """
 
     pattern: str
     role: Role
     pipe: Pipe
     inputs: int
+    scalar_waits: bool = False
 
 
 _ONE = "not|abs|exp|exp2|ln|sqrt|rsqrt|rec|relu|tanh|sin|cos|erf|cast|transpose|flip|pad|cumsum|cumprod|sort"
@@ -76,6 +82,13 @@ TABLE: tuple[Row, ...] = (
     Row(r"vsel_vv_\w+", Role.VECTOR, Pipe.V, 3),
     Row(r"vsel_(?:sv|vs)_\w+", Role.VECTOR, Pipe.V, 2),
     Row(r"vsel_ss_\w+", Role.VECTOR, Pipe.V, 1),
+    # reductions whose result the scalar unit makes, or reads, inside: `reduce_r_by_vc` and its kin
+    Row(r"enablevc_reduce_(?:max|min)_r_(?:float|half)", Role.VECTOR, Pipe.V, 1, True),
+    Row(r"reduce_(?:max|min)_with_index_r_(?:float|half)", Role.VECTOR, Pipe.V, 1, True),
+    Row(r"reduce_(?:max|min|sum)_a?r_int(?:16|32)_t", Role.VECTOR, Pipe.V, 1, True),
+    Row(r"reduce_prod_a?r_(?:float|half|int16_t|int32_t)", Role.VECTOR, Pipe.V, 1, True),
+    Row(r"reduce_(?:andi|ori|xori)_a?r_int(?:8|16|32|64)_t", Role.VECTOR, Pipe.V, 1, True),
+    Row(r"reduce_(?:andi|ori)_a?r_uint(?:8|16|32|64)_t", Role.VECTOR, Pipe.V, 1, True),
     Row(r"(?:enablevc_)?reduce_\w+", Role.VECTOR, Pipe.V, 1),
     Row(r"(?:cumsum|cumprod|sort|transpose|flip|deinterleave)_\w+", Role.VECTOR, Pipe.V, 1),
     Row(r"(?:gather|interleave)_\w+", Role.VECTOR, Pipe.V, 2),
@@ -116,11 +129,12 @@ class MatrixCall:
     """Operands of `mma_tile(a, b, init, m, k, n, c, events ×4, k index, back events ×2, unit flag)`.
 
     Inside: for `a`, then for `b`, wait MTE2 → MTE1, load into L0, set MTE1 → MTE2; then multiply. An event of −1 is
-    left out.
+    left out. `mma_tile_with_<T>_bias` has one more memory before `c`, from which the sum starts; no event is its own.
     """
 
     a: int = 0
     b: int = 1
+    bias: int | None = None
     c: int = 6
     waits: tuple[int, int] = (7, 8)
     sets: tuple[int, int] = (9, 10)
@@ -128,6 +142,12 @@ class MatrixCall:
 
 
 MATRIX = MatrixCall()
+BIASED = MatrixCall(bias=6, c=7, waits=(8, 9), sets=(10, 11), unit_flag=15)
+
+
+def matrix_operands(call: Call) -> MatrixCall:
+    """Where the operands of a matrix call stand."""
+    return BIASED if re.match(r"mma_tile_with_\w+_bias_", call.symbol) else MATRIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +162,7 @@ class Call:
     writes: tuple[int, ...] = ()
     suffix: str = ""  # `cube` or `vector` in a mix kernel
     signature: Signature | None = None
+    scalar_waits: bool = False  # as in `Row`
 
     @property
     def is_distributed(self) -> bool:
@@ -191,7 +212,8 @@ def describe(op: CallOp) -> Call | None:
     if row is None:
         return None
     memory = _memory_operands(op)
-    return Call(callee, callee, row.role, row.pipe, memory[: row.inputs], memory[row.inputs :])
+    reads, writes = memory[: row.inputs], memory[row.inputs :]
+    return Call(callee, callee, row.role, row.pipe, reads, writes, scalar_waits=row.scalar_waits)
 
 
 def _memory_operands(op: CallOp) -> tuple[int, ...]:
@@ -208,6 +230,7 @@ def _distributed(op: CallOp, callee: str, symbol: str, role: Role, suffix: str, 
 
 
 __all__ = [
+    "BIASED",
     "DRAINING_BARRIERS",
     "MATRIX",
     "POINTER_PREFIX",
@@ -223,4 +246,5 @@ __all__ = [
     "Row",
     "bare_symbol",
     "describe",
+    "matrix_operands",
 ]

@@ -17,7 +17,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from tdist.ir import hivm
 from tdist.ir.hivm import Pipe
 from tdist.platforms.ascend.compiled import calls
-from tdist.platforms.ascend.compiled.calls import MATRIX, Call, Role
+from tdist.platforms.ascend.compiled.calls import Call, Role
 from tdist.platforms.ascend.compiled.final_module import CoreFunction
 
 Flag = SSAValue | int | str
@@ -207,6 +207,9 @@ def _call_events(op: CallOp) -> Iterator[Event]:
         yield from _matrix_events(op, call)
     elif call.role in (Role.MOVE, Role.VECTOR):
         yield _access(op, call)
+        if call.scalar_waits:
+            yield FlagSet(op, call.pipe, Pipe.S, "inside")
+            yield FlagWait(op, Pipe.S, call.pipe, "inside")
     elif call.role is Role.UNLOCK:
         yield Drain(op, Pipe.S, call)
     elif call.is_distributed:
@@ -228,8 +231,10 @@ def _access(op: CallOp, call: Call) -> Access:
 
 def _matrix_events(op: CallOp, call: Call) -> Iterator[Event]:
     """Each input has flags of its own: what one of them says is not taken to hold for the other."""
-    values = op.arguments
-    for operand, wait, set_ in zip((MATRIX.a, MATRIX.b), MATRIX.waits, MATRIX.sets, strict=True):
+    values, at = op.arguments, calls.matrix_operands(call)
+    if at.bias is not None:  # no flag inside is its own: it is taken to be loaded before any
+        yield Access(op, Pipe.MTE1, (Touch(values[at.bias], False),), call)
+    for operand, wait, set_ in zip((at.a, at.b), at.waits, at.sets, strict=True):
         if constant(values[wait]) != -1:
             yield FlagWait(op, Pipe.MTE1, Pipe.MTE2, values[wait])
         yield Access(op, Pipe.MTE1, (Touch(values[operand], False),), call)
@@ -237,8 +242,8 @@ def _matrix_events(op: CallOp, call: Call) -> Iterator[Event]:
             yield FlagSet(op, Pipe.MTE1, Pipe.MTE2, values[set_])
     yield FlagSet(op, Pipe.MTE1, Pipe.M, "inside")
     yield FlagWait(op, Pipe.M, Pipe.MTE1, "inside")
-    unit_flag = constant(values[MATRIX.unit_flag]) not in (0, None)
-    yield Access(op, Pipe.M, (Touch(values[MATRIX.c], True),), call, unit_flag=unit_flag)
+    unit_flag = constant(values[at.unit_flag]) not in (0, None)
+    yield Access(op, Pipe.M, (Touch(values[at.c], True),), call, unit_flag=unit_flag)
 
 
 def _distributed_events(op: CallOp, call: Call) -> Iterator[Event]:
