@@ -55,7 +55,8 @@ _TABLE: Final = (
         "not the sum of floats) return when it has waited for the vector unit. After every other vector call a scalar "
         "read of its result needs a flag V → S or a barrier.",
         "the device templates' bitcode of AscendNPU-IR 1.2.0 (meta_op.aiv.c220.bc): on every way out, "
-        "WAIT.FLAG V → S follows the last vector instruction; Ascend C documentation of GetValue (scalar reads of UB)",
+        "WAIT.FLAG V → S follows the last vector instruction, WAIT.FLAG S → V the last scalar store; Ascend C "
+        "documentation of GetValue (scalar reads of UB)",
         derived=True,
     ),
     Assumption(
