@@ -120,7 +120,7 @@ class Memory:
         if isinstance(value, BlockArgument):
             if value.block is self._entry:
                 return (_View(memory_space(value), ("argument", value.index), False, Linear.of(0), Linear.of(0), None),)
-            return self._carried(value.block.parent_op(), value.index, value, seen)
+            return self._carried(value.block.parent_op(), value.index, value, environment, seen)
         assert isinstance(value, OpResult)
         return self._made(value, environment, seen)
 
@@ -143,7 +143,7 @@ class Memory:
         if isinstance(op, func.CallOp):
             return self._translated(op, environment, seen)
         if isinstance(op, (scf.ForOp, scf.IfOp, scf.WhileOp)):
-            return self._carried(op, value.index, value, seen)
+            return self._carried(op, value.index, value, environment, seen)
         return (_unknown(value),)
 
     def _planned(self, op: hivm.PointerCastOp, environment: Environment) -> Iterator[_View]:
@@ -217,12 +217,20 @@ class Memory:
     # ---- what loops and branches carry -------------------------------------------------------------------------------
 
     def _carried(
-        self, op: Operation | None, index: int, value: SSAValue, seen: tuple[SSAValue, ...]
+        self,
+        op: Operation | None,
+        index: int,
+        value: SSAValue,
+        environment: Environment,
+        seen: tuple[SSAValue, ...],
     ) -> Iterable[_View]:
-        """Whatever may come in. Decisions of one turn say nothing about what another turn left: none are passed on."""
+        """Whatever may come in. Decisions of one turn say nothing about what another turn left: none are passed on,
+        but where every turn hands on what was there before the loop, that is what it is."""
         sources = _sources(op, index, value)
         if sources is None:
             return (_unknown(value),)
+        if isinstance(op, scf.ForOp) and (same := _handed_on(op, sources)) is not None:
+            return self._views(same, environment, seen)
         return [view for source in sources for view in self._views(source, {}, seen)]
 
 
@@ -240,6 +248,13 @@ def _sources(op: Operation | None, index: int, value: SSAValue) -> list[SSAValue
         case scf.WhileOp():
             return _while_sources(op, index, value)
     return None
+
+
+def _handed_on(loop: scf.ForOp, sources: list[SSAValue]) -> SSAValue | None:
+    """What a loop carries unchanged: its turns yield the very value that it began with, or the one they got."""
+    first, yielded = sources
+    got = loop.body.block.args[1 + list(loop.iter_args).index(first)]
+    return first if yielded is first or yielded is got else None
 
 
 def _while_sources(op: scf.WhileOp, index: int, value: SSAValue) -> list[SSAValue]:
