@@ -25,6 +25,8 @@ Exit status: 0 verified, 1 verification failed, 2 usage, 3 environment.
 Words of the report (more in docs/operators.md):
   exact, poison, float  steps of a mode: integers that have to be equal; other bytes in memory that nobody
                         wrote; normal inputs under the policy
+  weak, drained pipes   loads and stores may be in flight until a fence; or every operation is finished before the
+                        next, as with inject-barrier-all-sync
   MERE, MARE            mean and maximum relative error as CANN defines them; they do not decide
   bound                 |y-g| within what float32 sums in any order may differ by, from |A||B| and the terms
   bias                  RMSE at most twice that of torch in the same precision, mean error no larger than chance
