@@ -30,8 +30,8 @@ KERNELS = {
 
 
 REDUNDANT = {
-    # the scalar unit has read a buffer before it issues anything that overwrites it
-    "softmax_rows": {"PIPE_S → PIPE_V"},
+    # the scalar unit has read a buffer before it issues anything that overwrites it; the maximum waits inside
+    "softmax_rows": {"PIPE_S → PIPE_V", "PIPE_V → PIPE_S"},
     # a second flag between the same pipes, raised later, says the same and more
     "two_phases": {"PIPE_MTE3 → PIPE_MTE2"},
     # the second of two branches on one condition repeats a barrier of the first, with nothing of its own in between
