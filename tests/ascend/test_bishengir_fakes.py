@@ -14,7 +14,7 @@ from tdist.errors import EnvironmentUnfit, KernelError
 from tdist.platforms.ascend.lowering.bishengir import Compiled, Hivmc, compile_linalg
 from tdist.platforms.ascend.lowering.steps import Steps
 from tdist.platforms.ascend.options import CompileOptions
-from tdist.platforms.ascend.vendor import find
+from tdist.platforms.ascend.vendor import cache, find
 from tdist.platforms.ascend.vendor.run import Limits
 
 NO_HIVMC = (
@@ -133,9 +133,16 @@ def test_a_compiler_that_hangs(compiler, tmp_path):
     assert _kept(tmp_path) == 0 and (tmp_path / "runs").read_text() == "\n", "nobody waits for it twice"
 
 
-def test_a_compiler_that_is_killed_for_its_memory(compiler, tmp_path):
-    compiler(f"kill -{signal.SIGKILL.value} $$")
-    assert "ran out of memory on kernel `vector`" in _refused()
+def test_a_compiler_that_is_killed_from_outside_is_no_fault_of_the_kernel(compiler, tmp_path):
+    compiler(f"echo >> {tmp_path}/runs; kill -{signal.SIGKILL.value} $$")
+    with pytest.raises(EnvironmentUnfit, match=r"was killed from outside on kernel `vector` .*SIGKILL \(exit 137\)"):
+        _compile()
+    assert _kept(tmp_path) == 0 and (tmp_path / "runs").read_text() == "\n"
+
+
+def test_a_compiler_that_says_it_has_no_memory(compiler, tmp_path):
+    compiler("echo 'LLVM ERROR: out of memory' >&2; kill -ABRT $$")
+    assert "ran out of memory on kernel `vector`" in (text := _refused()) and "TDIST_VENDOR_MEMORY_MIB" in text
     assert _kept(tmp_path) == 0
 
 
@@ -150,6 +157,49 @@ def test_another_compiler_is_another_key(compiler, tmp_path):
     _compile()
     compiler(f"{MODULE}; {NO_HIVMC} # another")
     assert not _compile().cached and _kept(tmp_path) == 2 and _compile().cached
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: [made],
+        lambda made: "text",
+        lambda made: {"refused": 3},
+        lambda made: {**made, "final_text": None},
+        lambda made: {**made, "notes": "one"},
+        lambda made: {**made, "seconds": True},
+        lambda made: {**made, "memory": {"functions": [{"name": "vector"}], "planned": True}},
+        lambda made: {name: made[name] for name in made if name != "stderr"},
+    ],
+)
+def test_a_kept_result_of_another_shape_is_a_miss(compiler, monkeypatch, change):
+    compiler(f"{MODULE}; {NO_HIVMC}")
+    _compile()
+    assert _compile().cached
+    load = cache.load
+    monkeypatch.setattr(cache, "load", lambda key: change(made) if isinstance(made := load(key), dict) else made)
+    assert not (made := _compile()).cached and made.final_text
+
+
+@pytest.mark.parametrize("life", [[], [1], [1, 2, 3], [1, "2"]])
+def test_a_life_has_two_ends(compiler, monkeypatch, life):
+    compiler(f"{MODULE}; {NO_HIVMC}")
+    _compile()
+    buffer = {"offsets_bytes": [0], "extent_bytes": 8, "life": [1, 2], "loc": None, "shape": "8xi8"}
+    memory = {"memory": "ub", "needed_bytes": 8, "capacity_bytes": 8}
+    load = cache.load
+
+    def kept(key, life):
+        found = load(key)
+        if not isinstance(found, dict):
+            return found
+        memories = [{**memory, "buffers": [{**buffer, "life": life}]}]
+        return {**found, "memory": {"functions": [{"name": "f", "core": "aiv", "memories": memories}], "planned": True}}
+
+    monkeypatch.setattr(cache, "load", lambda key: kept(key, [1, 2]))
+    assert _compile().cached
+    monkeypatch.setattr(cache, "load", lambda key: kept(key, life))
+    assert not _compile().cached
 
 
 @needs_compiler
@@ -176,6 +226,34 @@ def test_hivmc_that_refuses_is_told_in_its_words(hivmc, tmp_path):
     text = _refused()
     assert f"kernel `vector` passes bishengir-compile 1.2.0, and hivmc ({tool.path}) refuses it" in text
     assert "its words: ld.lld: undefined symbol: aclshmem_ptr_half\n" in text
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [("kill -SEGV $$", "crashes on it: SIGSEGV (exit 139)"), ("exit 3", "fails on it: exit 3")],
+)
+def test_hivmc_that_fails_without_a_word(hivmc, script, told):
+    tool = hivmc(script)
+    text = _refused()
+    assert f"hivmc ({tool.path}) {told}\n" in text and "the final module, which was made" in text
+
+
+@needs_compiler
+def test_hivmc_that_is_killed_from_outside(hivmc):
+    hivmc("kill -KILL $$")
+    with pytest.raises(EnvironmentUnfit, match=r"was killed from outside: SIGKILL \(exit 137\)"):
+        _compile()
+
+
+@needs_compiler
+@pytest.mark.parametrize("content", [b"no program", b"\x7fELF" + bytes(60), b"#!/no/such/interpreter\n"])
+def test_hivmc_that_is_no_program(hivmc, content):
+    hivmc("").path.write_bytes(content)
+    with Steps() as steps:
+        with pytest.raises(EnvironmentUnfit, match="is no program that runs here"):
+            compile_linalg(vector(256), "Ascend910B3", CompileOptions(), steps)
+        assert "hivm.hir.set_flag" in steps.texts["final"]
 
 
 @needs_compiler

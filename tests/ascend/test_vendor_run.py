@@ -116,13 +116,13 @@ def test_memory_is_limited(tmp_path):
     )
     argv = [sys.executable, "-c", script]
     run = run_tool(argv, cwd=tmp_path, limits=Limits(memory_bytes=256 << 20))
-    assert run.out_of_memory and run.signal == signal.SIGABRT and not run.crashed
+    assert run.out_of_memory and run.signal == signal.SIGABRT and not run.crashed and not run.killed
     assert run_tool(argv, cwd=tmp_path, limits=Limits(memory_bytes=4 << 30)).ok
 
 
 def test_a_program_that_somebody_kills_was_out_of_memory(sh):
     run = sh("kill -9 $$")
-    assert run.out_of_memory and not run.timed_out and run.signal == signal.SIGKILL
+    assert run.killed and run.out_of_memory and not run.timed_out and run.signal == signal.SIGKILL
 
 
 def test_a_supervisor_that_somebody_kills_leaves_nothing_and_is_not_waited_for(sh, tmp_path):

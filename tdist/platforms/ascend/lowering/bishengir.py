@@ -41,6 +41,7 @@ _SOURCE = "linalg.mlir"
 _OBJECT = "kernel.o"
 _FINAL = "module.hivm.opt.mlir"
 _NO_BACK_END = "External hivmc run fails, returning module before running external compiler"
+_TO_HIVMC = re.compile(rf"^\[ERROR\] Executing: (.*{re.escape(_FINAL)}.*)$", re.MULTILINE)
 _REPRODUCER = "reproducer.mlir"
 _LARGEST = 5
 _ALWAYS = ("--enable-debug-info=true", "--enable-memory-display")
@@ -50,6 +51,28 @@ _KERNEL = re.compile(
     r'|"func\.func"\(\) <\{(?![^\n]*sym_visibility = "private")[^\n]*?sym_name = "([^"]+)"'
 )
 _DEFINED_AT = re.compile(r'\bloc\(("(?:[^"\\]|\\.)+":\d+:0)\)')  # only a definition begins in column 0
+
+# What a kept result looks like.
+_LOC: dict[str, Any] = {"file": str, "line": int, "col": int}
+_LOC["callers"] = [_LOC]
+_BUFFER = {
+    "offsets_bytes": [int],
+    "extent_bytes": int,
+    "life": (None, [int, int]),
+    "loc": (None, _LOC),
+    "shape": str,
+}
+_MEMORY = {"memory": str, "needed_bytes": int, "capacity_bytes": int, "buffers": [_BUFFER]}
+_FUNCTION = {"name": str, "core": str, "memories": [_MEMORY]}
+_REFUSED = {"refused": str}
+_MADE = {
+    "final_text": str,
+    "notes": [str],
+    "retried_without": [str],
+    "memory": {"functions": [_FUNCTION], "planned": bool},
+    "seconds": float,
+    "stderr": str,
+}
 
 
 class LinalgText(Protocol):
@@ -112,10 +135,11 @@ def compile_linalg(linalg: LinalgText | str, target: Target | str, options: Comp
     compiler, back_end = find.bishengir_compile(), find.hivmc()
     job = _Job(text, chip, options, steps, compiler, back_end)
     kept = cache.load(job.key)
-    made = job.outcome() if kept is None else kept
+    cached = cache.fits(kept, (_REFUSED, _MADE))  # one of another shape is a miss
+    made: dict[str, Any] = kept if cached else job.outcome()  # pyright: ignore[reportAssignmentType]
     if "refused" in made:
         raise KernelError(made["refused"])
-    compiled = _compiled(made, back_end, cached=kept is not None)
+    compiled = _compiled(made, back_end, cached=cached)
     steps.keep("final", compiled.final_text)
     return compiled
 
@@ -220,6 +244,7 @@ class _Job:
             buffers=self._overflow(attempt),
             hivmc=None if self.back_end is None else str(self.back_end.path),
         )
+        about = self._asked_alone(attempt, about)
         error = messages.explain(run, about)
         if not isinstance(error, KernelError) or run.signal is not None or run.timed_out or run.out_of_memory:
             raise error
@@ -227,6 +252,24 @@ class _Job:
         if self.back_end is None:  # what a toolkit refuses may be due to its environment, which no key holds
             cache.save(self.key, made)
         return made
+
+    def _asked_alone(self, attempt: _Attempt, about: messages.About) -> messages.About:
+        """With how hivmc ends by itself, where it failed without a word: the compiler does not pass that on.
+
+        Raises:
+            EnvironmentUnfit: hivmc is no program.
+        """
+        if self.back_end is None or attempt.final_text is None or messages.words_of_hivmc(attempt.run.stderr) != "":
+            return about
+        self.steps.keep("final", attempt.final_text)
+        asked = _TO_HIVMC.findall(attempt.run.stderr)
+        flags = [word for word in (asked[-1].split() if asked else ()) if word.startswith("--")]
+        module = attempt.folder / "saved" / _FINAL
+        try:
+            run = self.steps.run(f"{STAGE}-hivmc", [self.back_end.path, module, *flags, "-o", attempt.folder / _OBJECT])
+        except EnvironmentUnfit as error:
+            raise messages.no_program(str(self.back_end.path), about, error) from error
+        return dataclasses.replace(about, hivmc_run=run)
 
     def _defined_at(self) -> str:
         found = _DEFINED_AT.search(self.text)

@@ -36,7 +36,34 @@ def key(kind: str, *parts: str) -> str:
 
 def load(key: str) -> Any | None:
     """What was kept, as JSON gives it; None if there is nothing that can be trusted."""
-    return _CACHE.load(key)
+    try:
+        return _CACHE.load(key)
+    except (ValueError, RecursionError):  # its digest fits, and it is no JSON
+        return None
+
+
+def fits(value: object, shape: Any) -> bool:
+    """Whether a kept value has the shape that a reader goes by.
+
+    Args:
+        value: as JSON gives it.
+        shape: a type; `[shape]` for a list, `[shape, shape]` for one of so many; a dict of names and shapes, all of
+            which must be there; a tuple of alternatives; or None. Numbers: `float` takes whole ones, too, and no bool
+            is a number.
+    """
+    if shape is None:
+        return value is None
+    if isinstance(shape, tuple):
+        return any(fits(value, each) for each in shape)
+    if isinstance(shape, list):
+        if not isinstance(value, list) or len(shape) not in (1, len(value)):
+            return False
+        return all(fits(each, shape[0]) for each in value)
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(name in value and fits(value[name], shape[name]) for name in shape)
+    if isinstance(value, bool):
+        return shape is bool
+    return isinstance(value, (int, float) if shape is float else shape)
 
 
 def save(key: str, value: Any) -> None:

@@ -62,6 +62,7 @@ class About:
         in_pass: the vendor's pass that failed, where that is known.
         buffers: lines on what fills the memory that overflowed.
         hivmc: path of the last code generator, if it ran.
+        hivmc_run: how it ended when it was asked alone, because it had failed without words.
     """
 
     tool: str
@@ -73,6 +74,7 @@ class About:
     in_pass: str = ""
     buffers: Sequence[str] = ()
     hivmc: str | None = None
+    hivmc_run: ToolRun | None = None
 
 
 def diagnostics(text: str) -> list[Diagnostic]:
@@ -279,7 +281,7 @@ _NO_CAUSE = f"cut the kernel down until it compiles, to see which construct it i
 
 
 def explain(run: ToolRun, about: About) -> TdistError:
-    """The error for a program that did not do its work: the kernel's fault (KernelError) or the machine's."""
+    """The error for a program that did not do its work: the kernel's fault (KernelError), else EnvironmentUnfit."""
     if run.timed_out:
         return _given_up(about, f"did not finish {_doing(about)} within {run.seconds:.0f} s", "TDIST_VENDOR_SECONDS")
     if (full := _DISK_FULL.search(run.stderr)) is not None:
@@ -287,6 +289,8 @@ def explain(run: ToolRun, about: About) -> TdistError:
             f"{about.tool} could not write its files {_doing(about)}: {full[0]}; free some space, or set TMPDIR to a "
             "directory that has it"
         )
+    if run.killed:
+        return _killed(run, about)
     if run.out_of_memory:
         return _given_up(about, f"ran out of memory {_doing(about)}", "TDIST_VENDOR_MEMORY_MIB")
     if run.crashed:
@@ -326,6 +330,16 @@ def _given_up(about: About, what: str, variable: str) -> KernelError:
     )
 
 
+def _killed(run: ToolRun, about: About) -> EnvironmentUnfit:
+    """Our own limit of memory makes allocations fail, it kills nobody: this came from outside."""
+    return EnvironmentUnfit(
+        f"{_at(about)}{about.tool} was killed from outside {_doing(about)} after {run.seconds:.0f} s: {run.ending}, by "
+        "the system as it ran out of memory, or by somebody\n"
+        "  try: run it again; where the system's log tells of its out-of-memory killer, free memory, or give the "
+        "container more"
+    )
+
+
 def _crashed(run: ToolRun, about: About) -> KernelError:
     known = next((row for row in CRASHES if row.fits(run, about)), None)
     where = f" in pass {about.in_pass}" if about.in_pass else ""
@@ -344,13 +358,35 @@ def _last_words(stderr: str) -> str:
     return " / ".join(said[-2:])[:_WORDS]
 
 
-def _hivmc_failed(run: ToolRun, about: About) -> KernelError:
-    words = [line for line in run.stderr.splitlines() if line.strip() and _head(line) is None]
-    return KernelError(
-        f"{_at(about)}kernel `{about.kernel}` passes {about.tool}, and hivmc ({about.hivmc}) refuses it\n"
-        f"  its words: {' / '.join(words)[:_WORDS] or 'none'}\n"
+def words_of_hivmc(stderr: str) -> str | None:
+    """What the code generator said, empty if nothing; None if it is not what failed."""
+    if "External hivmc run fails" not in stderr or _errors(stderr):
+        return None
+    return " / ".join(line for line in stderr.splitlines() if line.strip() and _head(line) is None)[:_WORDS]
+
+
+def _hivmc_failed(run: ToolRun, about: About) -> TdistError:
+    alone = about.hivmc_run
+    said = words_of_hivmc(run.stderr) or (alone is not None and _last_words(alone.stderr)) or "none"
+    how = "refuses it" if alone is None else f"fails on it: {alone.ending}"
+    if alone is not None and alone.signal is not None:
+        how = f"{'was killed from outside' if alone.killed else 'crashes on it'}: {alone.ending}"
+    kind = EnvironmentUnfit if alone is not None and alone.killed else KernelError
+    return kind(
+        f"{_at(about)}kernel `{about.kernel}` passes {about.tool}, and hivmc ({about.hivmc}) {how}\n"
+        f"  its words: {said}\n"
         "  try: for a symbol of ACLSHMEM that is missing, an AscendNPU-IR that was built with its device library; "
-        "or take hivmc off PATH, and the final module is the result"
+        f"or take hivmc off PATH, and the final module, which was made, is checked as the result ({KEEP_IR})"
+    )
+
+
+def no_program(hivmc: str, about: About, why: object) -> EnvironmentUnfit:
+    """The error for a hivmc that cannot be run at all."""
+    return EnvironmentUnfit(
+        f"{_at(about)}kernel `{about.kernel}` passes {about.tool}, and hivmc ({hivmc}) is no program that runs here: "
+        f"{why}\n"
+        "  try: install the CANN toolkit that it is from; or take it off PATH, and the final module, which was made, "
+        f"is checked as the result ({KEEP_IR})"
     )
 
 

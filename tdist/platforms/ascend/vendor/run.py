@@ -60,6 +60,7 @@ class ToolRun:
     """How a program ended.
 
     `returncode` is as a shell has it (128 + signal for a crash). `signal` is None where it ended by itself.
+    `out_of_memory`: it says so, or was killed, as the system does when memory is short (`killed` tells the two apart).
     `stdout` and `stderr` are bounded: of longer ones, the middle is left out.
     """
 
@@ -76,6 +77,11 @@ class ToolRun:
     def ok(self) -> bool:
         """It ended by itself, with 0."""
         return self.returncode == 0 and not self.timed_out
+
+    @property
+    def killed(self) -> bool:
+        """Somebody killed it, which the system does when memory is short; it did not say that it had none left."""
+        return self.signal == signal.SIGKILL and not self.timed_out and not _says_no_memory(self.stderr)
 
     @property
     def crashed(self) -> bool:
@@ -142,8 +148,13 @@ def _judge(
         number = code - 128
     returncode = 128 - code if code < 0 else code
     failed = returncode != 0 and not timed_out
-    starved = failed and (number == signal.SIGKILL or any(words in stderr.lower() for words in _OUT_OF_MEMORY))
+    starved = failed and (number == signal.SIGKILL or _says_no_memory(stderr))
     return ToolRun(argv, returncode, number, timed_out, starved, stdout, stderr, seconds)
+
+
+def _says_no_memory(stderr: str) -> bool:
+    said = stderr.lower()
+    return any(words in said for words in _OUT_OF_MEMORY)
 
 
 class _Supervised:
