@@ -347,7 +347,12 @@ def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tu
     if not options.detect:
         limits.append("detection was off: races that did not change results were not looked for")
     if options.profile == "seed":
-        limits.append("hazards that exist on Ascend only are shown but do not decide (--profile ascend lets them)")
+        ours = (
+            "hazards that the simulated ranks show for Ascend only"
+            if options.compile_for
+            else "hazards that exist on Ascend only are shown but"
+        )
+        limits.append(f"{ours} do not decide (--profile ascend lets them)")
     return tuple(limits)
 
 
