@@ -13,6 +13,8 @@ from xdsl.passes import ModulePass
 from tdist.passes.report import CompileReport
 
 UNUSED = "nobody uses its result and it writes nothing"
+NEVER_RUNS = "the condition around it is never true"
+NO_TRIP = "the loop around it makes no iteration"
 
 
 @dataclass(frozen=True)

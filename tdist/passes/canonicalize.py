@@ -10,13 +10,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tdist.ir.effects import constant_int
-from tdist.passes.base import KernelPass, all_ops, erase, insert_before, replace
+from tdist.passes.base import NEVER_RUNS, NO_TRIP, KernelPass, all_ops, erase, insert_before, replace
 from tdist.passes.dce import erase_if_dead
 from tdist.passes.fold import fold, known_trip_count
 from tdist.passes.report import CompileReport
-
-NEVER_RUNS = "the condition around it is never true"
-NO_TRIP = "the loop around it makes no iteration"
 
 
 @dataclass(frozen=True)

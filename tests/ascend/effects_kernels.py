@@ -282,6 +282,24 @@ def wait_that_nobody_uses(x, buf, sig, B: tl.constexpr):
 
 
 @triton.jit
+def wait_that_never_runs(x, buf, sig, n, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    for _ in range(0, 0):
+        dl.wait(sig, 1, "gpu", "acquire", waitValue=1)
+        for _ in range(0, n):
+            dl.wait(sig, 1, "gpu", "acquire", waitValue=1)
+    tl.store(x + offsets, tl.load(buf + offsets))
+
+
+@triton.jit
+def wait_of_a_loop_that_may_run(x, buf, sig, n, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    for _ in range(0, n):
+        dl.wait(sig, 1, "gpu", "acquire", waitValue=1)  # <wait>
+    tl.store(x + offsets, tl.load(buf + offsets))
+
+
+@triton.jit
 def wait_consumed_on_an_unused_pointer(x, buf, sig, B: tl.constexpr):
     offsets = tl.arange(0, B)
     token = dl.wait(sig, 1, "gpu", "acquire", waitValue=1)  # <wait>

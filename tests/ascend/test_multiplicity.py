@@ -296,6 +296,8 @@ def test_a_store_of_more_than_its_mask_is_found(kernel: Any, silent: bool, barri
     ("kernel", "silent"),
     [
         (kernels.wait_that_nobody_uses, False),
+        (kernels.wait_that_never_runs, True),
+        (kernels.wait_of_a_loop_that_may_run, False),
         (kernels.wait_consumed_on_an_unused_pointer, False),
         (kernels.polls_with_plain_loads, False),
         (kernels.wait_that_is_used, True),
