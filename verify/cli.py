@@ -15,6 +15,7 @@ import click
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.platforms.sim.process.boot import Boot
+from tdist.tools.ending import unwinds_when_told_to_end
 from tdist.tools.files import check_writable, drop_stdout, print_anything, write_json
 from tdist.verify.options import Options, dashed
 
@@ -176,7 +177,8 @@ def raise_environment(error: ModuleNotFoundError) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    command(prog_name="tdist-verify")
+    with unwinds_when_told_to_end():
+        command(prog_name="tdist-verify")
 
 
 if __name__ == "__main__":

@@ -233,12 +233,16 @@ def _is_kernel(value: object) -> bool:
 
 def _kernels_of(module: ModuleType) -> list[str]:
     """Kernels that the file itself defines."""
-    mine = [
-        (name, value)
-        for name, value in vars(module).items()
-        if _is_kernel(getattr(value, "fn", value)) or _is_kernel(value)
-    ]
-    return sorted(name for name, value in mine)
+    return sorted(name for name, value in vars(module).items() if _is_kernel(_innermost(value)))
+
+
+def _innermost(value: object) -> object:
+    """What is under any number of decorators like `@autotune` and `@heuristics`."""
+    seen: set[int] = set()
+    while not _is_kernel(value) and id(value) not in seen:
+        seen.add(id(value))
+        value = vars(value).get("fn", value) if hasattr(value, "__dict__") else value
+    return value
 
 
 def signature_of(function: Any, types: Mapping[str, str], constexprs: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import click
 from tdist import env
 from tdist.errors import TdistError
 from tdist.tools.compile import compile_command
+from tdist.tools.ending import unwinds_when_told_to_end
 from tdist.tools.files import print_anything
 from tdist.tools.toolchain import toolchain_command
 
@@ -51,7 +52,7 @@ def told_without_traceback(name: str) -> Iterator[None]:
 
 def main() -> None:
     """Entry point of the console script."""
-    with told_without_traceback("tdist"):
+    with unwinds_when_told_to_end(), told_without_traceback("tdist"):
         env.check_environment()
         sys.exit(command.main(prog_name="tdist", standalone_mode=False) or 0)
 
