@@ -28,6 +28,7 @@ def execute(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
     resolved = path.resolve()
+    _check_encoding(path)
     key = hashlib.blake2b(f"{resolved}\0".encode() + resolved.read_bytes(), digest_size=8).hexdigest()
     name = f"tdist_user_{key}"
     with _loading:
@@ -44,6 +45,22 @@ def execute(path: Path) -> ModuleType:
             del sys.modules[name]
             raise
     return module
+
+
+def _check_encoding(path: Path) -> None:
+    """Refuse text that Python cannot decode: in comments it lets that pass, and then no kernel's source is found."""
+    content = path.read_bytes()
+    try:
+        importlib.util.decode_source(content)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1 if len(error.object) == len(content) else 0
+        at = f"{path}:{line}" if line else str(path)
+        raise UsageError(
+            f"{at}: the file is not text in {error.encoding} (byte 0x{error.object[error.start]:02x}); save it as "
+            "UTF-8, or name its encoding in the first line: # -*- coding: latin-1 -*-"
+        ) from None
+    except SyntaxError:  # an unknown encoding: the loader says so
+        return
 
 
 def _run(loader, module: ModuleType, path: Path) -> None:

@@ -36,3 +36,16 @@ def test_a_kernel_under_several_decorators_is_listed(tmp_path: Path) -> None:
     path.write_text(KERNELS)
     with pytest.raises(UsageError, match=r"its kernels: plain, tuned$"):
         load_kernel(f"{path}::missing")
+
+
+@pytest.mark.parametrize("name", ["kernels", "with_coding"])
+def test_a_file_in_another_encoding(tmp_path: Path, name: str) -> None:
+    coding = b"# -*- coding: latin-1 -*-" if name == "with_coding" else b""
+    path = tmp_path / f"{name}.py"
+    path.write_bytes(coding + KERNELS.encode() + b"# caf\xe9\n")
+    if coding:
+        assert load_kernel(f"{path}::plain")[0].__name__ == "plain"
+        return
+    line = path.read_bytes().count(b"\n")
+    with pytest.raises(UsageError, match=rf"kernels\.py:{line}: the file is not text in utf-8 \(byte 0xe9\)"):
+        load_kernel(f"{path}::plain")
