@@ -16,6 +16,7 @@ from rich.text import Text
 from tdist.findings.model import Finding, FindingLog, Party, Severity
 
 COMPILED = "tdist.compiled."
+_BESIDE_A_PATH = len("  expected at ")
 _STYLE = {Severity.ERROR: "bold red", Severity.HAZARD: "bold yellow", Severity.NOTE: "bold cyan"}
 
 
@@ -44,8 +45,14 @@ def render_log(log: FindingLog, console: Console, *, replay: str | None = None) 
 def to_text(finding: Finding, *, replay: str | None = None, count: int = 1, width: int = 120) -> str:
     """The same as plain text without colour, for log files, exceptions and tests."""
     out = io.StringIO()
+    widest = max((len(party.at) for party in finding.parties), default=0)  # a folded path opens in no editor
     console = Console(
-        file=out, width=width, color_system=None, force_terminal=False, highlight=False, legacy_windows=False
+        file=out,
+        width=max(width, widest + _BESIDE_A_PATH),
+        color_system=None,
+        force_terminal=False,
+        highlight=False,
+        legacy_windows=False,
     )
     render(finding, console, replay=replay, count=count)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

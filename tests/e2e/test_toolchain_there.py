@@ -215,12 +215,35 @@ def test_a_package_that_is_not_installed_exits_3(tmp_path):
     assert "bishengir-compile is not installed: it comes with ascendnpu-ir" in ended.stderr
 
 
+def forget_digest(made: StockEnvironment, name: str) -> None:
+    """A package's RECORD without the digest of one file, as a build from source leaves it."""
+    (info,) = made.site.glob("ascendnpu_ir-*.dist-info")
+    original = info.resolve()
+    info.unlink()
+    info.mkdir()
+    for entry in original.iterdir():
+        if entry.name != "RECORD":
+            (info / entry.name).symlink_to(entry)
+    lines = (original / "RECORD").read_text().splitlines(keepends=True)
+    (info / "RECORD").write_text("".join(line for line in lines if f"/{name}," not in line))
+
+
+def test_a_program_that_was_exchanged_exits_3(half):
+    path = half.site / "ascendnpuir" / "bin" / "bishengir-compile"
+    path.unlink()
+    path.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    path.chmod(0o755)
+    ended = compiled(half)
+    assert ended.returncode == 3 and f"{path} is damaged" in ended.stderr
+
+
 def test_a_crash_with_a_stack_dump_is_the_kernels_refusal(half):
     """One message at the kernel's line, exit 1, and not the dump."""
     path = half.site / "ascendnpuir" / "bin" / "bishengir-compile"
     path.unlink()
     path.write_text("#!/bin/sh\necho 'PLEASE submit a bug report' >&2\necho 'Stack dump: 0x7f' >&2\nkill -SEGV $$\n")
     path.chmod(0o755)
+    forget_digest(half, path.name)
     ended = compiled(half)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "refused by bishengir-compile" in ended.stdout and f"{half.folder / 'kernels.py'}:" in ended.stdout

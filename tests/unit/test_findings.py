@@ -142,3 +142,8 @@ def test_launch_zero_is_named_beside_a_later_launch():
     assert "rank 0, launch 1, program 2: store" in both
     alone = to_text(make("race", [early, early], first="store", second="store", tensor="x", rank=0))
     assert "launch" not in alone.split("expected")[0]
+
+
+def test_a_path_is_never_folded_in_plain_text() -> None:
+    file = "/home/" + "deep/" * 40 + "kernels.py"
+    assert f"at {file}:7" in to_text(make("race", [Party(0, file=file, line=7)], **RACE))
