@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from memory_origins import accesses
-from vendor_oracle import adapter, bishengir
+from vendor_oracle import needs_vendor
 from xdsl.dialects import func
 
 pytest.importorskip("triton.backends.ascend", reason="waits for triton-ascend, which compiles the kernels")
@@ -43,11 +43,6 @@ EARLY = ("front end", "lowering")
 FRONT = [case for case in CASES if isinstance(case.expect, Refused) and case.expect.stage in EARLY]
 THROUGH = [case for case in CASES if case not in FRONT]
 PASSING = [case for case in CASES if isinstance(case.expect, Passes)]
-
-needs_vendor = pytest.mark.skipif(
-    adapter() is None or bishengir("bishengir-compile") is None,
-    reason="waits for triton-ascend's and AscendNPU-IR's programs, which compile the kernels",
-)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
-from vendor_oracle import adapter, bishengir
+from vendor_oracle import needs_vendor
 
 pytest.importorskip("triton.backends.ascend", reason="waits for triton-ascend, which compiles the kernels")
 
@@ -23,11 +23,6 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 FORMS = ("fine", "barrier")
 TARGETS = ("Ascend910B3", "Ascend910B2")
 M, N, K = 256, 128, 128
-
-needs_vendor = pytest.mark.skipif(
-    adapter() is None or bishengir("bishengir-compile") is None,
-    reason="waits for triton-ascend's and AscendNPU-IR's programs, which compile the kernels",
-)
 
 
 def gather_host(rt, dtype: torch.dtype, sync: str) -> None:
