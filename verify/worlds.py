@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tdist.findings import Finding
@@ -22,11 +22,46 @@ RANK_TARGET = "tdist.verify.rank_job:run_job"
 RECORD_TARGET = "tdist.verify.compile_for:record_job"
 
 
+@dataclass(frozen=True)
+class RunSpec:
+    """One run of one job in one world, whole: the unit of search, replay, shrinking and mutation.
+
+    Attributes:
+        world: fields of `WorldConfig` other than `nranks`, JSON values; those left out keep their default.
+    """
+
+    job: Job
+    world: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_world(self, **fields: Any) -> RunSpec:
+        """The same run in another world."""
+        return replace(self, world={**self.world, **fields})
+
+    def with_case(self, **fields: Any) -> RunSpec:
+        """The same run of another case."""
+        return replace(self, job=replace(self.job, case=replace(self.job.case, **fields)))
+
+    def to_json(self) -> dict[str, Any]:
+        world = {name: list(value) if isinstance(value, tuple) else value for name, value in self.world.items()}
+        return {"job": self.job.to_json(), "world": world}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RunSpec:
+        world = dict(value["world"])
+        if world.get("choices") is not None:
+            world["choices"] = tuple(world["choices"])
+        return cls(Job.from_json(value["job"]), world)
+
+
 class Runner(Protocol):
     """Runs jobs in a fresh world each."""
 
     def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
-        """Run a job on all ranks; findings come back even if no rank could finish."""
+        """Run a job on all ranks in the world of a mode; findings come back even if no rank could finish."""
+        ...
+
+    def execute(self, spec: RunSpec) -> WorldResult:
+        """Run exactly what `spec` says."""
         ...
 
     def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
@@ -45,11 +80,13 @@ class WorldResult:
     Attributes:
         ranks: launches of each rank; None for a rank that did not finish.
         error: why the world stopped early, in words; empty if it did not.
+        choices: what the scheduler chose, for `WorldConfig.choices`.
     """
 
     ranks: tuple[list[LaunchResult] | None, ...]
     findings: tuple[Finding, ...] = ()
     error: str = ""
+    choices: tuple[int, ...] = ()
 
 
 def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
@@ -80,17 +117,20 @@ class ProcessRunner:
         self._pool = RankPool(options.nranks, boot=boot)
 
     def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
-        returned = self._run(RANK_TARGET, job, world_config(self._options, mode, poison))
+        return self.execute(RunSpec(job, world_config(self._options, mode, poison)))
+
+    def execute(self, spec: RunSpec) -> WorldResult:
+        returned = self._run(RANK_TARGET, spec.job, spec.world)
         launches = [
             value if isinstance(value, BaseException) else [LaunchResult.from_json(result) for result in value]
             for value in returned
         ]
-        return world_result(launches, self._pool.findings())
+        return world_result(launches, self._pool.findings(), self._pool.events())
 
     def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
         return self._run(RECORD_TARGET, job, recording_config(self._options, mode), run=run)
 
-    def _run(self, target: str, job: Job, config: dict[str, Any], **more: Any) -> list[Any]:
+    def _run(self, target: str, job: Job, config: Mapping[str, Any], **more: Any) -> list[Any]:
         from tdist.platforms.sim.engine import WorldConfig
 
         self._pool.reset(WorldConfig(nranks=job.case.nranks, **config))
@@ -109,11 +149,14 @@ class ThreadRunner:
         self._options = options
 
     def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
+        return self.execute(RunSpec(job, world_config(self._options, mode, poison)))
+
+    def execute(self, spec: RunSpec) -> WorldResult:
         from tdist.platforms.sim.world import World
 
-        with World(nranks=job.case.nranks, **world_config(self._options, mode, poison)) as world:
-            returned = world.run(run_operator, self._operator, job)
-            return world_result(returned, world.findings)
+        with World(nranks=spec.job.case.nranks, **spec.world) as world:
+            returned = world.run(run_operator, self._operator, spec.job)
+            return world_result(returned, world.findings, world.engine.events)
 
     def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
         from tdist.platforms.sim.world import World
@@ -123,11 +166,11 @@ class ThreadRunner:
             return world.run(record_operator, self._operator, job, run)
 
 
-def world_result(returned: Sequence[Any], findings: Sequence[Finding]) -> WorldResult:
+def world_result(returned: Sequence[Any], findings: Sequence[Finding], choices: Sequence[int] = ()) -> WorldResult:
     """Sort what ranks returned from why they did not."""
     errors = [value for value in returned if isinstance(value, BaseException)]
     ranks = tuple(None if isinstance(value, BaseException) else value for value in returned)
-    return WorldResult(ranks, tuple(findings), str(errors[0]) if errors else "")
+    return WorldResult(ranks, tuple(findings), str(errors[0]) if errors else "", tuple(choices))
 
 
 @contextlib.contextmanager

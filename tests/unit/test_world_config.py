@@ -38,6 +38,8 @@ BAD = [
     ("drained", "no", "True or False"),
     ("choices", [0, 1], "None or a tuple"),
     ("choices", (0, -1), "None or a tuple"),
+    ("mutation", None, "the name of a mutant"),
+    ("max_programs", -1, "an integer of at least 0"),
 ]
 
 

@@ -119,7 +119,8 @@ class Engine:
         queue = self.streams[rank]
         cube = kernel.has_dot or kernel.uses_barrier_all
         cores = self.config.cube_cores if cube else self.config.vector_cores
-        made = Launch(rank, queue.launches, kernel, _grid(grid), flat, bound, site, self._enqueue(rank, site), cores)
+        sizes = _at_most(_grid(grid), self.config.max_programs)
+        made = Launch(rank, queue.launches, kernel, sizes, flat, bound, site, self._enqueue(rank, site), cores)
         queue.launches += 1
         queue.queue.append(made)
 
@@ -704,6 +705,15 @@ def _grid(grid: Sequence[int]) -> tuple[int, int, int]:
         raise UsageError(f"grid {tuple(grid)}: 1 to 3 sizes that are not negative")
     x, y, z = (*grid, 1, 1)[:3]
     return int(x), int(y), int(z)
+
+
+def _at_most(grid: tuple[int, int, int], programs: int) -> tuple[int, int, int]:
+    """A grid of no more programs than that, axis by axis; the grid itself where `programs` is 0."""
+    if not programs or not all(grid):
+        return grid
+    x = min(grid[0], programs)
+    y = min(grid[1], max(1, programs // x))
+    return x, y, min(grid[2], max(1, programs // (x * y)))
 
 
 def _scalar(kernel: Kernel, name: str, kind: str, value: Any) -> Any:

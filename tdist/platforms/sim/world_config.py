@@ -22,6 +22,8 @@ class WorldConfig:
 
     `poison` is the byte that fresh memory and masked-off lanes hold. `drained`: every release drains all pipes (barrier
     mode). `choices` replays the `events` of another run; `scheduler` and `seed` count beyond their end only.
+    `mutation` names the mutant that is run in its kernel's place, "" for none. `max_programs` starts no more programs
+    of a launch than that, 0 for as many as it asks for.
 
     Raises:
         UsageError: a field has another type than its own or lies out of its range.
@@ -39,6 +41,8 @@ class WorldConfig:
     poison: int = 0xA5
     drained: bool = False
     choices: tuple[int, ...] | None = None
+    mutation: str = ""
+    max_programs: int = 0
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
@@ -104,7 +108,7 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-_INTEGERS: Final = ("nranks", "heap_bytes", "cube_cores", "vector_cores", "seed", "poison")
+_INTEGERS: Final = ("nranks", "heap_bytes", "cube_cores", "vector_cores", "seed", "poison", "max_programs")
 _WORDS: Final[Mapping[str, Callable[[], list[str]]]] = {"scheduler": names, "profile": lambda: ["ascend", "seed"]}
 _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "nranks": (lambda: f"an integer from 1 to {_MAX_RANKS}", _whole(1, _MAX_RANKS)),
@@ -119,4 +123,6 @@ _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "poison": (lambda: "a byte, 0 to 255", _whole(0, 255)),
     "drained": (lambda: "True or False", _is_bool),
     "choices": (lambda: "None or a tuple of integers of at least 0", _is_choices),
+    "mutation": (lambda: "the name of a mutant, or empty", lambda value: isinstance(value, str)),
+    "max_programs": (lambda: "an integer of at least 0", _whole(0)),
 }
