@@ -1,0 +1,83 @@
+"""Every planted fault of `corpus/` is found by the default run, at its lines; its corrected twin is silent."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+from fault_kit import MARKER, Outcome, Pair, module_pairs, weighs
+
+from tdist.errors import TdistError
+from tdist.findings.kinds import KINDS
+from tdist.verify import Operator
+from tdist.verify.modes import Mode
+from tdist.verify.rank_job import Job
+from tdist.verify.worlds import POISONS, ThreadRunner
+
+FILES = sorted((Path(__file__).parent / "corpus").glob("corpus_*.py"))
+PAIRS = module_pairs(*(importlib.import_module(file.stem) for file in FILES))
+SCHEDULES = [("run-to-block", 0), ("max-sync", 0), *(("random", seed) for seed in range(8))]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def default_run(pair: Pair, variant: Operator) -> Outcome:
+    """The exact step on several schedules, until the plan of the default run has them."""
+    options = pair.options(variant)
+    findings, wrong, errors = [], set(), []
+    for name, seed in SCHEDULES:
+        case = variant.case(dtype="fp32", nranks=pair.nranks, seed=seed)
+        job = Job(options.operator, case, pair.launches, policy="exact")
+        try:
+            result = ThreadRunner(variant, options).run(job, Mode("fine", "fine", False, name), POISONS[0])
+        except TdistError as error:
+            findings += getattr(error, "findings", ())
+            errors.append(str(error))
+            continue
+        findings += result.findings
+        errors += [result.error] if result.error else []
+        for rank, launches in enumerate(result.ranks):
+            compared = [c for launch in launches or () for c in launch.comparisons.values()]
+            wrong |= {(rank, tile[0]) for c in compared for tile in c.wrong_tiles}
+    return Outcome(tuple(dict.fromkeys(findings)), frozenset(wrong), tuple(dict.fromkeys(errors)))
+
+
+def params(excuse: str) -> list:
+    """All pairs; those with an excuse have to fail."""
+    given = []
+    for pair in PAIRS:
+        reason = getattr(pair, excuse)
+        marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+        given.append(pytest.param(pair, id=pair.name, marks=marks))
+    return given
+
+
+@pytest.mark.parametrize("pair", params("missed"))
+def test_the_default_run_finds_the_fault_at_its_lines(pair: Pair):
+    outcome = default_run(pair, pair.faulty)
+    assert outcome.failing(pair.profile) or outcome.wrong or outcome.errors, "the faulty variant passes"
+    missing = [expected for expected in pair.expected if not expected.is_in(outcome)]
+    assert not missing, f"{'; '.join(map(str, missing))} not found; the run gave\n{outcome}"
+
+
+@pytest.mark.parametrize("pair", params("false_alarm"))
+def test_the_twin_is_silent(pair: Pair):
+    outcome = default_run(pair, pair.twin)
+    loud = [f for f in outcome.findings if weighs(f) or f.kind.removeprefix("tdist.") not in pair.notes]
+    assert not loud and not outcome.wrong and not outcome.errors, str(outcome)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+def test_the_declaration_is_sound(pair: Pair):
+    assert pair.expected and pair.why and pair.source
+    named = set().union(*(expected.lines for expected in pair.expected))
+    known = MARKER.findall(pair.faulty.source.read_text(encoding="utf-8"))
+    assert named <= set(known), f"no such line: {named - set(known)}"
+    assert not [line for line in named if known.count(line) > 1], "a marker stands at two lines"
+    for expected in pair.expected:
+        assert expected.kind in ("wrong", "refused") or f"tdist.{expected.kind}" in KINDS, expected.kind
