@@ -392,4 +392,3 @@ def module_pairs(*modules: Any) -> list[Pair]:
     if twice:
         raise ValueError(f"two pairs of one name: {', '.join(twice)}")
     return pairs
-
