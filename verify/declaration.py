@@ -25,14 +25,6 @@ def check_types(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _frozen(value) for name, value in given.items()}
 
 
-def did_you_mean(value: str, allowed: tuple[str, ...]) -> str:
-    """` (did you mean 'x'?)` or nothing."""
-    import difflib
-
-    close = difflib.get_close_matches(value, allowed, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
 def is_tile(value: object) -> bool:
     """Whether it can be the extents of a tile."""
     return isinstance(value, tuple | list) and bool(value) and all(_is_extent(extent) for extent in value)

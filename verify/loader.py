@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 from tdist.errors import TdistError, UsageError
+from tdist.text import did_you_mean
 from tdist.user_file import execute
-from tdist.verify.declaration import did_you_mean
 from tdist.verify.operator import Operator
 from tdist.verify.operators import BUILTIN
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdist.errors import UsageError
-from tdist.verify.declaration import check_types, did_you_mean, is_tile
+from tdist.text import did_you_mean
+from tdist.verify.declaration import check_types, is_tile
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tdist.errors import UsageError
-from tdist.verify.declaration import did_you_mean
+from tdist.text import did_you_mean
 from tdist.verify.operator import check_nranks, format_shape
 
 SYNC_CHOICES = ("both", "fine", "barrier")

@@ -16,7 +16,7 @@ import torch
 
 from tdist.errors import UsageError
 from tdist.golden import Reference
-from tdist.verify.declaration import did_you_mean
+from tdist.text import did_you_mean
 
 LAMBDA = 6.0
 """Calibrated on CPU results with float32 partials; on a card it has to be calibrated again."""
