@@ -363,8 +363,16 @@ def _declare(plan: Plan, compute: GoldenFunction, name: str, fix: bool, summed: 
 
 
 def lines_of(found: Finding) -> frozenset[str]:
-    """The markers of the lines of a finding's parties; `file.py:12` for a line without one."""
-    return frozenset(_mark(party.file, party.line) for party in found.parties)
+    """The markers of the lines of a finding's parties; `corpus_x.py:12` for a line without one.
+
+    Parties outside the corpus are left out: whoever misses a barrier is shown where it was launched, which is a line
+    of `Workspace.start`, or where its rank ended.
+    """
+    return frozenset(_mark(party.file, party.line) for party in found.parties if _is_corpus(party.file))
+
+
+def _is_corpus(file: str | None) -> bool:
+    return file is None or Path(file).name.startswith("corpus_")
 
 
 def _mark(file: str | None, line: int | None) -> str:
