@@ -60,10 +60,12 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
     else:
         kind = {"int": int, "str": str}.get(str(option.type), float)
     show = default not in (None, "")
+    repeat = bool(about.get("repeat"))
     return click.option(
         f"--{dashed(option.name)}",
         type=kind,
         default=default,
+        multiple=repeat,
         metavar=about.get("metavar"),
         help=text,
         show_default=show,

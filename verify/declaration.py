@@ -46,6 +46,16 @@ def _is_shape(value: object) -> bool:
     return all(isinstance(symbol, str) and symbol.isidentifier() and _is_extent(n) for symbol, n in value.items())
 
 
+def _is_optional_shape(value: object) -> bool:
+    return value is None or _is_shape(value)
+
+
+def _is_reasons(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return all(isinstance(text, str) and text.strip() for pair in value.items() for text in pair)
+
+
 def _is_tolerance(value: object) -> bool:
     if value is None:
         return True
@@ -65,6 +75,7 @@ _NAMES: _Rule = ("a tuple with at least one name, each once", _is_names)
 _FUNCTION: _Rule = ("a function", callable)
 _OPTIONAL_FUNCTION: _Rule = ("a function or None", _is_optional_callable)
 _FLAG: _Rule = ("True or False", _is_bool)
+_OPTIONAL_SHAPE: _Rule = ("None or a dict of shape symbols and positive integers", _is_optional_shape)
 _TOLERANCE: _Rule = ("None or a number from 0 up", _is_tolerance)
 _RULES: Mapping[str, _Rule] = {
     "name": ("a name", lambda value: isinstance(value, str) and value.isidentifier()),
@@ -86,6 +97,10 @@ _RULES: Mapping[str, _Rule] = {
     "atol": _TOLERANCE,
     "relaunchable": _FLAG,
     "low_precision_partials": _FLAG,
+    "small": _OPTIONAL_SHAPE,
+    "empty_rank_shape": _OPTIONAL_SHAPE,
+    "replayable": _FLAG,
+    "suppress": ("a dict of finding ids, each with the reason why it is accepted", _is_reasons),
 }
 
 

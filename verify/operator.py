@@ -83,6 +83,10 @@ class Operator:
     atol: float | None = None
     relaunchable: bool = False
     low_precision_partials: bool = False
+    small: Mapping[str, int] | None = None
+    empty_rank_shape: Mapping[str, int] | None = None
+    replayable: bool = False
+    suppress: Mapping[str, str] = field(default_factory=dict)
     source: Path = field(default=Path())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -173,6 +177,12 @@ def operator(
         policy, rtol, atol: how floats are compared unless the command line says otherwise.
         relaunchable: whether launches may follow each other on one workspace with no host reset; needs `workspace`.
         low_precision_partials: partial results are rounded to the output's precision before they are reduced.
+        small: symbols of `shape` with values that make a run fast and still several tiles and a tail: the shape of the
+            search step, which runs many schedules.
+        empty_rank_shape: symbols of `shape` with values that leave the last rank without work, where it is not enough
+            to set one symbol to the number of ranks less one.
+        replayable: whether a launch may be captured and launched again with frozen arguments, as a graph replay does.
+        suppress: finding ids that are accepted, each with the reason why.
 
     Raises: UsageError if the declaration contradicts itself.
     """
@@ -201,6 +211,9 @@ def _check_declaration(declared: Operator) -> None:
         from tdist.verify.policies import POLICIES
 
         _check_choice(f"policy declared by {declared.name}", declared.policy, tuple(POLICIES))
+    for parameter in ("small", "empty_rank_shape"):
+        for symbol in getattr(declared, parameter) or ():
+            _check_choice(f"shape symbol in {parameter}=… of {declared.name}", symbol, tuple(declared.shape))
     if declared.relaunchable and declared.workspace is None:
         raise UsageError(
             f"{declared.name} is declared relaunchable but has no workspace=…: what would the second launch run on?"

@@ -10,12 +10,14 @@ from typing import Any
 from tdist.errors import UsageError
 from tdist.text import did_you_mean
 from tdist.verify.operator import check_nranks, format_shape
+from tdist.verify.suppressions import format_suppressions, full_id, parse_suppressions
 
 SYNC_CHOICES = ("both", "fine", "barrier")
 PROFILES = ("seed", "ascend")
 PLATFORMS = ("sim",)
 BARRIER_ALL_CHOICES = ("false", "true", "both")
 MAX_SEED = 2**63 - 1
+MAX_SEEDS = 1000
 MAX_LAUNCHES = 1000
 """Inputs and outputs of all launches of a step are held at once."""
 
@@ -41,6 +43,14 @@ def parse_targets(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise UsageError("--compile-for needs at least one chip, such as Ascend910B3")
+    return names
+
+
+def parse_situations(text: str) -> tuple[str, ...]:
+    """`ahead,late-init` → a tuple, each once; whether there are such situations is asked later."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--situations needs at least one name, such as late-init; --list names them")
     return names
 
 
@@ -82,12 +92,29 @@ class Options:
     sync: str = _option("both", "Mode: fine-grained, barrier-all, or one after the other.", choices=SYNC_CHOICES)
     schedule: str = _option("", "Scheduler for all modes; by default each mode's own.", metavar="NAME")
     seed: int = _option(0, "Seed of inputs and schedules.", metavar="S")
+    seeds: int = _option(4, "Seeds of each random scheduler in the search step; 0 leaves them out.", metavar="N")
+    situations: tuple[str, ...] = _option(
+        (),
+        "Situations of the search step, by default all that the operator's contract allows; see --list.",
+        metavar="late-init,…",
+        parse=parse_situations,
+        show=",".join,
+    )
+    search: bool = _option(True, "The search step: many schedules and situations on a small shape.", flag=True)
     launches: int = _option(4, "Launches on one workspace, where the operator is relaunchable.", metavar="N")
     profile: str = _option("seed", "Ordering profile that decides the verdict.", choices=PROFILES)
     policy: str = _option("", "Tolerance policy for float runs; by default the operator's.", metavar="NAME")
     rtol: float | None = _option(None, "Relative tolerance; implies --policy allclose.", metavar="X")
     atol: float | None = _option(None, "Absolute tolerance; implies --policy allclose.", metavar="X")
     platform: str = _option("sim", "Where the ranks run.", choices=PLATFORMS)
+    suppress: Mapping[str, str] = _option(
+        dict,
+        "Accept a kind of finding; it is shown with the reason and fails nothing. May be repeated.",
+        metavar="ID=REASON",
+        parse=parse_suppressions,
+        show=format_suppressions,
+        repeat=True,
+    )
     detect: bool = _option(True, "Race detection.", flag=True)
     compile_for: tuple[str, ...] = _option(
         (),
@@ -117,8 +144,19 @@ class Options:
             from tdist.verify.policies import POLICIES
 
             _check_known("--policy", self.policy, tuple(POLICIES))
+        self._check_search()
         self._check_numbers()
         self._check_compilation()
+
+    def _check_search(self) -> None:
+        from tdist.verify.situations import SITUATIONS
+
+        for name in self.suppress:
+            full_id(name, "--suppress")
+        for name in self.situations:
+            _check_known("--situations", name, tuple(SITUATIONS))
+        if not 0 <= self.seeds <= MAX_SEEDS:
+            raise UsageError(f"--seeds has to be between 0 and {MAX_SEEDS}, got {self.seeds}")
 
     def _check_compilation(self) -> None:
         _check_known("--barrier-all-sync", self.barrier_all_sync, BARRIER_ALL_CHOICES)
@@ -167,8 +205,9 @@ def _words(name: str, value: Any, metadata: Mapping[str, Any], shown: bool) -> l
         return [] if value else [f"--no-{dashed(name)}"]
     if not shown and value == getattr(Options(), name):
         return []
-    show: Callable[[Any], str] = metadata.get("show", str)
-    return [f"--{dashed(name)}", show(value)]
+    show: Callable[[Any], Any] = metadata.get("show", str)
+    texts = show(value) if metadata.get("repeat") else [show(value)]
+    return [word for text in texts for word in (f"--{dashed(name)}", text)]
 
 
 def dashed(name: str) -> str:

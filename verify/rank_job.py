@@ -31,6 +31,7 @@ class Job:
         spec: what names the operator; a rank process loads it for itself.
         launches: calls of the host function on one workspace, with different inputs.
         judge: whether to compare with the golden; checksums are taken anyway.
+        situation: what it is for (`tdist.verify.situations`); "frozen" launches once and replays that.
     """
 
     spec: str
@@ -40,6 +41,7 @@ class Job:
     policy: str = "auto"
     rtol: float | None = None
     atol: float | None = None
+    situation: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "case": {**asdict(self.case), "shape": dict(self.case.shape)}}

@@ -27,7 +27,7 @@ from tdist.verify.operator import Case, Operator, check_nranks
 from tdist.verify.options import Options
 from tdist.verify.policies import Comparison
 from tdist.verify.rank_job import Job, LaunchResult
-from tdist.verify.worlds import POISONS, Runner, WorldResult, open_runner
+from tdist.verify.worlds import POISONS, Runner, RunSpec, WorldResult, open_runner
 
 if TYPE_CHECKING:
     from tdist.verify.compile_for import Compiled
@@ -95,6 +95,25 @@ class ModeResult:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """The first failing run of a defect: what a replay file holds.
+
+    Attributes:
+        spec: the run with its recorded choices.
+        findings: those of the run that fail it.
+        wrong: whether outputs differ from what they have to be.
+        error: why the run stopped early, in words; empty if it did not.
+        found_by: step or name of the search run, for the reader.
+    """
+
+    spec: RunSpec
+    findings: tuple[Finding, ...] = ()
+    wrong: bool = False
+    error: str = ""
+    found_by: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that a run found out. `compiled` is what the vendor's compiler made, where that was asked for."""
 
@@ -107,6 +126,7 @@ class Report:
     source: str = ""
     limits: tuple[str, ...] = field(default=())
     compiled: Compiled | None = None
+    failures: tuple[Failure, ...] = ()
 
     @property
     def passed(self) -> bool:

@@ -248,7 +248,7 @@ class Engine:
             if self._leave or not (self._recheck() or self.runnable):
                 if self.requests.complete() or self.stopped is not None:
                     return
-                if self.runnable:
+                if self.runnable or self._go_on_late():
                     continue
                 self._quiescent()
                 return
@@ -337,7 +337,17 @@ class Engine:
 
     # ---------------------------------------------------------------- streams and launches
 
-    def _advance(self, stream: Stream) -> None:
+    def _go_on_late(self) -> bool:
+        """Let the late rank's stream go on; whether it had anything to do."""
+        late = next((stream for stream in self.streams if stream.rank == self.config.late_rank), None)
+        if late is None or late.current is not None or not late.queue:
+            return False
+        self._advance(late, late=True)
+        return True
+
+    def _advance(self, stream: Stream, late: bool = False) -> None:
+        if stream.rank == self.config.late_rank and not late:
+            return
         while stream.current is None and stream.queue and self.stopped is None:
             op = stream.queue.popleft()
             if isinstance(op, Launch):

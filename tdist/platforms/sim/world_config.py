@@ -23,7 +23,8 @@ class WorldConfig:
     `poison` is the byte that fresh memory and masked-off lanes hold. `drained`: every release drains all pipes (barrier
     mode). `choices` replays the `events` of another run; `scheduler` and `seed` count beyond their end only.
     `mutation` names the mutant that is run in its kernel's place, "" for none. `max_programs` starts no more programs
-    of a launch than that, 0 for as many as it asks for.
+    of a launch than that, 0 for as many as it asks for. `late_rank`: the stream of this rank goes on only when nothing
+    else can, -1 for none.
 
     Raises:
         UsageError: a field has another type than its own or lies out of its range.
@@ -43,6 +44,7 @@ class WorldConfig:
     choices: tuple[int, ...] | None = None
     mutation: str = ""
     max_programs: int = 0
+    late_rank: int = -1
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
@@ -108,7 +110,7 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-_INTEGERS: Final = ("nranks", "heap_bytes", "cube_cores", "vector_cores", "seed", "poison", "max_programs")
+_INTEGERS: Final = ("nranks", "heap_bytes", "cube_cores", "vector_cores", "seed", "poison", "max_programs", "late_rank")
 _WORDS: Final[Mapping[str, Callable[[], list[str]]]] = {"scheduler": names, "profile": lambda: ["ascend", "seed"]}
 _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "nranks": (lambda: f"an integer from 1 to {_MAX_RANKS}", _whole(1, _MAX_RANKS)),
@@ -125,4 +127,5 @@ _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "choices": (lambda: "None or a tuple of integers of at least 0", _is_choices),
     "mutation": (lambda: "the name of a mutant, or empty", lambda value: isinstance(value, str)),
     "max_programs": (lambda: "an integer of at least 0", _whole(0)),
+    "late_rank": (lambda: "a rank, or -1", _whole(-1, _MAX_RANKS - 1)),
 }
