@@ -64,9 +64,10 @@ def return_before_the_barrier(x, data, out, n, FIX: tl.constexpr):
     offs = tl.program_id(0) * TILE + tl.arange(0, TILE)
     peer = (dl.rank() + 1) % dl.num_ranks()
     keep = offs < n
-    if not FIX:
-        if tl.program_id(0) * TILE >= n:
-            return
+    if FIX:
+        pass
+    elif tl.program_id(0) * TILE >= n:
+        return
     tl.store(dl.symm_at(data, peer) + offs, tl.load(x + offs, mask=keep), mask=keep)
     libshmem_device.barrier_all()  # <return-barrier>
     tl.store(out + offs, tl.load(data + offs, mask=keep), mask=keep)
