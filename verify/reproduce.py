@@ -23,12 +23,7 @@ from tdist.verify.worlds import POISONS, Runner, RunSpec, WorldResult
 
 BITS_DEPEND_ON = ("torch", "machine", "isa")
 """Float results are the same bit by bit where these are."""
-_STYLES = {
-    "REPRODUCED": "bold red",
-    "REPRODUCED IN PART": "bold red",
-    "SOMETHING ELSE": "bold red",
-    "GONE": "bold green",
-}
+GONE = "GONE"
 
 
 @dataclass(frozen=True)
