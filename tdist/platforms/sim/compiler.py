@@ -42,10 +42,12 @@ class SimOptions:
     Attributes:
         detect: report accesses to the race detector, carry clocks.
         fuse: let loops that only multiply adjacent tiles become one multiplication.
+        mutation: name of a mutant of the kernel to compile in its place, "" for the kernel itself.
     """
 
     detect: bool = True
     fuse: bool = True
+    mutation: str = ""
 
 
 @dataclass
@@ -97,6 +99,7 @@ def compile_kernel(kernel: KernelIR, options: SimOptions | None = None) -> SimKe
 
     Raises:
         KernelError: the kernel uses something that cannot be compiled; names op, file and line.
+        UsageError: the kernel has no mutant of the name in `options`.
     """
     options = options or SimOptions()
     key = content_key(kernel, options)
@@ -117,16 +120,34 @@ def clear_caches() -> None:
     _tiles.clear()
 
 
-def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
+def lower(kernel: KernelIR, mutation: str = "") -> tuple[ModuleOp, CompileReport]:
+    """A kernel, or a mutant of it, as code is generated from it, and what the passes did.
+
+    Raises:
+        KernelError: the kernel uses something that cannot be compiled; names op, file and line.
+        UsageError: the kernel has no such mutant.
+    """
     from tdist.frontend.reader import read_ttir
 
     module = read_ttir(kernel.ttir)
-    report = run_pipeline(module, DEFAULT_PIPELINE)
+    if not mutation:
+        return module, run_pipeline(module, DEFAULT_PIPELINE)
+    from tdist.mutations import BEFORE, mutate
+
+    report = run_pipeline(module, BEFORE)
+    mutate(module, mutation)
+    report.extend(run_pipeline(module, DEFAULT_PIPELINE[len(BEFORE) :]))
+    return module, report
+
+
+def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
+    module, report = lower(kernel, options.mutation)
     main, second = split_sub_vec(module)
     uses = _Uses(module)
     codegen_options = Options(options.detect, options.fuse)
-    first = _generate(main, kernel, codegen_options, key + "-0")
-    other = _generate(second, kernel, codegen_options, key + "-1") if second is not None else None
+    keep = not options.mutation  # mutants are many and each is met once
+    first = _generate(main, kernel, codegen_options, key + "-0", keep)
+    other = _generate(second, kernel, codegen_options, key + "-1", keep) if second is not None else None
     entry, sites = _execute(first.source, kernel.name, key + "-0")
     gated = gated_locations(module)
     entries = [entry]
@@ -162,7 +183,9 @@ class _Uses:
         self.barrier_all_vec = bool(symbols & BARRIER_ALL_VEC)
 
 
-def _generate(module: ModuleOp, kernel: KernelIR, options: Options, key: str) -> Generated:
+def _generate(module: ModuleOp, kernel: KernelIR, options: Options, key: str, keep: bool) -> Generated:
+    if not keep:
+        return generate(module, kernel, options)
     cached = source_cache.load(key)
     if cached is not None:
         return cached

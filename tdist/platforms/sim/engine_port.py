@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 Done = Callable[[Any], None]
 
 
+def mutant_to_run(kernel: KernelIR, mutation: str) -> str:
+    """The mutant that a world's `mutation` asks for in place of this kernel; "" for the kernel itself.
+
+    Raises:
+        UsageError: the mutation is not well named.
+    """
+    from tdist.mutations import has_mutant, parse_mutation
+
+    if not mutation:
+        return ""
+    name, mutant, optional = parse_mutation(mutation)
+    if name != kernel.name or (optional and not has_mutant(kernel, mutant)):
+        return ""
+    return mutant
+
+
 class EnginePort:
     """One engine, for all ranks of its world."""
 
@@ -51,10 +67,12 @@ class EnginePort:
 
         Raises:
             KernelError: it cannot be compiled; names the operation and the kernel's line.
+            UsageError: the world's mutation is none of this kernel's.
         """
         from tdist.platforms.sim.compiler import SimOptions, compile_kernel
 
-        return compile_kernel(kernel, SimOptions(detect=self.engine.config.detect, fuse=True))
+        mutant = mutant_to_run(kernel, self.engine.config.mutation)
+        return compile_kernel(kernel, SimOptions(mutation=mutant, detect=self.engine.config.detect, fuse=True))
 
     def launch(
         self, rank: int, kernel: KernelIR, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite
