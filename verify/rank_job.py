@@ -82,20 +82,32 @@ def run_job(rt: RankRuntime, job: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [asdict(result) for result in run_operator(rt, load_operator(parsed.spec), parsed)]
 
 
-def run_operator(rt: RankRuntime, operator: Operator, job: Job) -> list[LaunchResult]:
+OnOutput = Callable[[int, str, torch.Tensor], None]
+
+
+def run_operator(
+    rt: RankRuntime, operator: Operator, job: Job, on_output: OnOutput | None = None
+) -> list[LaunchResult]:
     """Run a job of an operator that is at hand.
 
     Launches are queued one behind the other; nothing but the operator's own protocol orders them across ranks.
+
+    Args:
+        on_output: is given launch, name and tensor of each output as the host function returned it, when it is read.
     """
     with _users_code(operator, "the inputs function", operator.inputs):
         inputs = [operator.inputs(job.case, rt.rank, launch) for launch in range(job.launches)]
     kept = [{name: tensor.clone() for name, tensor in given.items()} for given in inputs]
-    outputs = _launch_all(rt, operator, job.case, inputs)
+    outputs = _launch_all(rt, operator, job.case, inputs, on_output)
     return [_result(rt, operator, job, launch, kept[launch], outputs[launch]) for launch in range(job.launches)]
 
 
 def _launch_all(
-    rt: RankRuntime, operator: Operator, case: Case, inputs: list[dict[str, torch.Tensor]]
+    rt: RankRuntime,
+    operator: Operator,
+    case: Case,
+    inputs: list[dict[str, torch.Tensor]],
+    on_output: OnOutput | None = None,
 ) -> list[dict[str, torch.Tensor]]:
     """Make the workspace, launch, read the outputs back, give the workspace back."""
     with _users_code(operator, "the workspace function", operator.workspace):
@@ -105,6 +117,10 @@ def _launch_all(
         returned = [operator.named_outputs(operator.host(rt, case, *leading, **given)) for given in inputs]
     rt.synchronize()
     outputs = [{name: value.detach().cpu().clone() for name, value in named.items()} for named in returned]
+    if on_output is not None:
+        for launch, named in enumerate(returned):
+            for name, value in named.items():
+                on_output(launch, name, value)
     if workspace is not None and hasattr(workspace, "close"):
         with _users_code(operator, "close() of the workspace", operator.workspace):
             workspace.close()

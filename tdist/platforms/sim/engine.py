@@ -55,6 +55,8 @@ class Engine:
     `events` are the choices that were made, for `WorldConfig.choices`; `prints` are (rank, program, text).
     """
 
+    detector_type: type[Detector] = Detector
+
     def __init__(self, config: WorldConfig, sink: Callable[[Finding], None] | None = None) -> None:
         self.config = config
         self.log = FindingLog(sink)
@@ -62,7 +64,7 @@ class Engine:
         self.events: list[int] = []
         self.prints: list[tuple[int, int, str]] = []
         self.space = SlotSpace()
-        self.detector = Detector(self.log.add) if config.detect else None
+        self.detector = self.detector_type(self.log.add) if config.detect else None
         self.guard = LineGuard(self.log.add, self.detector, self.memory) if self.detector is not None else None
         self.words = SyncWords(self.log.add, self.wake, _raise, self.guard, config.drained, config.poison)
         self.barriers = Barriers(config.nranks, self.wake, self._participants, _raise, config.drained)

@@ -170,11 +170,13 @@ class World:
             world.raise_for_findings()
     """
 
+    port_type: type[EnginePort] = EnginePort
+
     def __init__(self, nranks: int = 4, **config: Any) -> None:
         __tracebackhide__ = True
         self.config = make_config(nranks, config)
         self.engine = Engine(self.config)
-        self._port = EnginePort(self.engine)
+        self._port = self.port_type(self.engine)
         bases = self._port.heap_bases()
         self._ranks = [
             SimRank(rank, self.config, self._port.heap(rank), bases, _LocalPort(rank, self)) for rank in range(nranks)

@@ -1,0 +1,140 @@
+"""Runs of an operator without its host functions: recorded once, then run again in other worlds.
+
+Search makes very many runs that differ in nothing but fields of the world. `Rerunner` records the first of them and runs
+the device side alone for the rest; where hosts cannot be left out it falls back to the runner it was given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from tdist.errors import TdistError
+from tdist.platforms.sim.explore.recording import NotRecordable, Recording, RecordingWorld
+from tdist.platforms.sim.explore.rerun import RerunResult, rerun
+from tdist.platforms.sim.world_config import WorldConfig
+from tdist.verify.operator import Operator
+from tdist.verify.rank_job import Job, LaunchResult, OnOutput, run_operator, tile_checksums
+from tdist.verify.worlds import Runner, RunSpec, WorldResult
+
+NEEDS_HOSTS = ("late_rank", "trace")
+"""Fields of a world that mean something for hosts, too: such runs are made whole."""
+RECORDING_SCHEDULES = ("run-to-block", "max-sync")
+"""Tried in turn until all hosts come to their ends."""
+_DEFAULTS = {
+    field.name: field.default
+    for field in dataclasses.fields(WorldConfig)
+    if field.name != "heap_bytes" and field.default is not dataclasses.MISSING
+}
+"""What fields of a world that a spec leaves out are, whatever was recorded."""
+
+
+def record_job(operator: Operator, spec: RunSpec) -> Recording:
+    """What the hosts of a job ask for, recorded in an in-process world; the unmutated kernels run.
+
+    Raises:
+        NotRecordable: an output is not device memory, or the host functions need a process group or raise an error.
+    """
+    made: Recording | None = None
+    for schedule in RECORDING_SCHEDULES:
+        world = {**spec.world, "scheduler": schedule, "choices": None, "mutation": "", "detect": False}
+        made = _record(operator, spec.job, spec.job.case.nranks, world)
+        if made.whole:
+            break
+    assert made is not None
+    return made
+
+
+def _record(operator: Operator, job: Job, nranks: int, config: dict[str, Any]) -> Recording:
+    with RecordingWorld(nranks=nranks, **{**config, "memory": "plain"} if "memory" in config else config) as world:
+
+        def body(rt: Any) -> None:
+            def on_output(launch: int, name: str, tensor: torch.Tensor) -> None:
+                world.output(rt, (launch, name), tensor)
+
+            run_operator(rt, operator, job, on_output)
+
+        _run(world, body)
+        return world.recording()
+
+
+def _run(world: RecordingWorld, body: Any) -> None:
+    try:
+        world.run(body)
+    except NotRecordable:
+        raise
+    except TdistError as error:
+        raise NotRecordable(f"the host functions do not run in one process: {error}") from error
+
+
+class Rerunner:
+    """A `Runner.execute` that leaves the hosts out where it can.
+
+    Args:
+        runner: makes the runs that need hosts. None: such runs raise `NotRecordable`.
+
+    Attributes:
+        reruns: runs that were made without hosts.
+        refused: why hosts were needed, by job; a reader of reports may want to know.
+    """
+
+    def __init__(self, operator: Operator, runner: Runner | None = None) -> None:
+        self._operator = operator
+        self._runner = runner
+        self._recordings: dict[str, Recording | NotRecordable] = {}
+        self.reruns = 0
+        self.refused: dict[str, str] = {}
+
+    def execute(self, spec: RunSpec) -> WorldResult:
+        """Run exactly what `spec` says, as `Runner.execute` does; outputs come back as checksums only.
+
+        A job that is to be judged by the golden is run whole.
+        """
+        try:
+            if spec.job.judge or any(spec.world.get(name, -1) not in (-1, False) for name in NEEDS_HOSTS):
+                raise NotRecordable("the golden, a late rank and a trace need hosts")
+            result = rerun(self.recording_of(spec), **{**_DEFAULTS, **spec.world})
+        except NotRecordable as why:
+            self.refused.setdefault(str(spec.job), str(why))
+            if self._runner is None:
+                raise
+            return self._runner.execute(spec)
+        self.reruns += 1
+        return self._result(spec.job, result)
+
+    def recording_of(self, spec: RunSpec) -> Recording:
+        """The recording of a job, made when it is first asked for.
+
+        Raises:
+            NotRecordable: the hosts of this job cannot be left out.
+        """
+        key = f"{spec.job.to_json()} {spec.world.get('heap_bytes')}"
+        if key not in self._recordings:
+            try:
+                self._recordings[key] = record_job(self._operator, spec)
+            except NotRecordable as why:
+                self._recordings[key] = why
+        found = self._recordings[key]
+        if isinstance(found, NotRecordable):
+            raise NotRecordable(str(found))
+        return found
+
+    def _result(self, job: Job, result: RerunResult) -> WorldResult:
+        ranks = tuple(self._launches(job, rank, result) for rank in range(job.case.nranks))
+        return WorldResult(ranks, result.findings, result.stopped, result.choices)
+
+    def _launches(self, job: Job, rank: int, result: RerunResult) -> list[LaunchResult] | None:
+        """Checksums of a rank's outputs by launch; None if it was stopped before it had them."""
+        tile = self._operator.tile_of(job.case)
+        made: list[dict[str, list[int]]] = [{} for _ in range(job.launches)]
+        for (owner, launch, name), value in result.outputs.items():
+            if owner == rank:
+                made[launch][name] = tile_checksums(value, tile)
+        if result.stopped or not all(made):
+            return None
+        return [LaunchResult(checksums=checksums) for checksums in made]
+
+
+__all__ = ["NotRecordable", "Rerunner", "record_job"]
