@@ -40,6 +40,7 @@ BAD = [
     ("choices", (0, -1), "None or a tuple"),
     ("mutation", None, "the name of a mutant"),
     ("max_programs", -1, "an integer of at least 0"),
+    ("trace", 1, "True or False"),
     ("late_rank", -2, "a rank, or -1"),
 ]
 

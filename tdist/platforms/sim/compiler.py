@@ -43,11 +43,13 @@ class SimOptions:
         detect: report accesses to the race detector, carry clocks.
         fuse: let loops that only multiply adjacent tiles become one multiplication.
         mutation: name of a mutant of the kernel to compile in its place, "" for the kernel itself.
+        trace: each access tells the engine's tracer about itself.
     """
 
     detect: bool = True
     fuse: bool = True
     mutation: str = ""
+    trace: bool = False
 
 
 @dataclass
@@ -55,7 +57,8 @@ class SimKernel:
     """A kernel ready to run on the simulated platform.
 
     `source` is the main core's generated Python; `second_source` the second vector core's, or None. `gated_sites` are
-    the operations that depend on `sub_vec_id()`: each core has its own.
+    the operations that depend on `sub_vec_id()`: each core has its own. `graphs`: of each core, where its stored values
+    come from (`codegen/value_graph.py`, as JSON text), empty texts where runs are not traced.
     """
 
     name: str
@@ -71,6 +74,7 @@ class SimKernel:
     gated_sites: frozenset[Site]
     stats: Stats
     entries: tuple[Callable[..., Any], ...]
+    graphs: tuple[str, ...] = ()
 
     def entry(self, core: int) -> Callable[..., Any]:
         """The generator function of a core: 0 main, 1 the second vector core.
@@ -144,16 +148,17 @@ def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
     module, report = lower(kernel, options.mutation)
     main, second = split_sub_vec(module)
     uses = _Uses(module)
-    codegen_options = Options(options.detect, options.fuse)
+    codegen_options = Options(options.detect, options.fuse, options.trace)
     keep = not options.mutation  # mutants are many and each is met once
     first = _generate(main, kernel, codegen_options, key + "-0", keep)
     other = _generate(second, kernel, codegen_options, key + "-1", keep) if second is not None else None
-    entry, sites = _execute(first.source, kernel.name, key + "-0")
+    entry, sites, graph = _execute(first.source, kernel.name, key + "-0")
     gated = gated_locations(module)
-    entries = [entry]
+    entries, graphs = [entry], [graph]
     if other is not None:
-        second_entry, second_sites = _execute(other.source, kernel.name, key + "-1")
+        second_entry, second_sites, second_graph = _execute(other.source, kernel.name, key + "-1")
         entries.append(second_entry)
+        graphs.append(second_graph)
         sites += second_sites
     return SimKernel(
         name=kernel.name,
@@ -169,6 +174,7 @@ def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
         gated_sites=frozenset(site for site in sites if (site.file, site.line, site.col) in gated),
         stats=first.stats,
         entries=tuple(entries),
+        graphs=tuple(graphs),
     )
 
 
@@ -194,7 +200,7 @@ def _generate(module: ModuleOp, kernel: KernelIR, options: Options, key: str, ke
     return made
 
 
-def _execute(source: str, name: str, key: str) -> tuple[Callable[..., Any], list[Site]]:
+def _execute(source: str, name: str, key: str) -> tuple[Callable[..., Any], list[Site], str]:
     """Run the definitions of a source; its text is known to `linecache`, so that tracebacks show it."""
     filename = f"<tdist sim {name} {key[:12]}{key[-2:]}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -202,7 +208,7 @@ def _execute(source: str, name: str, key: str) -> tuple[Callable[..., Any], list
     namespace = dict(_names())
     exec(compile(source, filename, "exec"), namespace)
     sites = [value for value in namespace.values() if isinstance(value, Site)]
-    return namespace["kernel"], sites
+    return namespace["kernel"], sites, namespace.get("GRAPH", "")
 
 
 def _dump(name: str, key: str, source: str) -> None:
@@ -215,9 +221,10 @@ def _dump(name: str, key: str, source: str) -> None:
 @cache
 def _names() -> dict[str, Any]:
     """The names that generated source may use."""
+    from . import traced_access
     from .clocks import later
 
     names: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan, "later": later, "TILES": _tiles}
-    for module in (arithmetic, device_library, reductions, access):
+    for module in (arithmetic, device_library, reductions, access, traced_access):
         names |= {k: v for k, v in vars(module).items() if not k.startswith("_") and callable(v)}
     return names | {"Site": Site}

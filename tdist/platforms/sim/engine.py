@@ -33,6 +33,7 @@ from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, 
 from tdist.platforms.sim.race_facts import facts_of
 from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
 from tdist.platforms.sim.streams import Copy, HostSite, Kernel, Launch, Span, Stream, Strided, Unregister, Write
+from tdist.platforms.sim.tracing import TracedAgent, Tracer
 from tdist.platforms.sim.words import SyncWords
 from tdist.platforms.sim.world_config import WorldConfig
 
@@ -68,6 +69,7 @@ class Engine:
         self.guard = LineGuard(self.log.add, self.detector, self.memory) if self.detector is not None else None
         self.words = SyncWords(self.log.add, self.wake, _raise, self.guard, config.drained, config.poison)
         self.barriers = Barriers(config.nranks, self.wake, self._participants, _raise, config.drained)
+        self.tracer = Tracer(self) if config.trace else None
         self.scheduler = self._scheduler()
         self.hosts = [Host(rank, self._clocks("host", rank)) for rank in range(config.nranks)]
         self.streams = [Stream(rank, self._clocks("stream", rank)) for rank in range(config.nranks)]
@@ -128,7 +130,10 @@ class Engine:
 
     def register(self, rank: int, storage: torch.Tensor, name: str | None = None) -> int:
         """Make private storage (1-D uint8 on the CPU) device memory of `rank`; its simulated address."""
-        return self.memory.register(rank, storage, name).lo
+        allocation = self.memory.register(rank, storage, name)
+        if self.tracer is not None:
+            self.tracer.registered(allocation)
+        return allocation.lo
 
     def unregister(self, rank: int, address: int) -> None:
         """Give private memory up; what is queued may still use it."""
@@ -138,6 +143,11 @@ class Engine:
         allocation.freed = False
         if self.stopped is None:
             self.streams[rank].queue.append(Unregister(allocation))
+
+    def describe(self, rank: int, view: View, name: str, role: str, launch: int = -1) -> None:
+        """A name for a tensor in device memory of `rank`, for traces; see `tdist.trace.events.NamedTensor`."""
+        if self.tracer is not None:
+            self.tracer.named(rank, view, name, role, launch)
 
     def host_write(self, rank: int, boxes: Sequence[Any], data: torch.Tensor, site: Any = None) -> None:
         """Queue a host write: `data` (uint8, copied) goes to `boxes` in order."""
@@ -229,6 +239,8 @@ class Engine:
             stream.last_launch = None
         self._current = None
         self.words.close()
+        if self.tracer is not None:
+            self.tracer.close()
         if self.detector is not None:
             self.detector.close()
         self.memory.close()
@@ -366,6 +378,8 @@ class Engine:
         launch.start_clock = stream.export(launch.site)
         stream.current = stream.last_launch = launch
         self.milestones += 1
+        if self.tracer is not None:
+            self.tracer.launch_started(launch)
         for _ in range(min(launch.programs, launch.cores)):
             self._start_program(launch)
         if not launch.programs:
@@ -376,7 +390,8 @@ class Engine:
         launch.started += 1
         launch.running += 1
         for core in range(launch.cores_each):
-            ag = Agent(self, launch, program, core, self._start_clocks(launch, program, core))
+            made_of = Agent if self.tracer is None else TracedAgent
+            ag = made_of(self, launch, program, core, self._start_clocks(launch, program, core))
             entry = launch.kernel.entry(core)
             made = entry(ag, *launch.program_id(program), *launch.grid, *launch.args)
             ag.step = made.__next__
@@ -403,6 +418,8 @@ class Engine:
 
     def _agent_ended(self, ag: Agent) -> None:
         launch = ag.launch
+        if isinstance(ag, TracedAgent):
+            ag.ended()
         self.milestones += 1
         end = ag.clocks.end() if ag.clocks is not None else None
         over = launch.note_end(ag.program, ag.core, end)
@@ -417,6 +434,8 @@ class Engine:
 
     def _launch_ended(self, stream: Stream, launch: Launch) -> None:
         stream.current = None
+        if self.tracer is not None:
+            self.tracer.launch_ended(launch)
         self._check_turns(launch)
         if stream.detect:
             stream.clocks.receive(join_ends(launch.ends) if launch.ends else None)
@@ -441,6 +460,8 @@ class Engine:
             span.bytes().copy_(op.data[start : start + nbytes].view(span.rows, span.width))
             self._written(span)
             start += nbytes
+        if self.tracer is not None:
+            self.tracer.host_write(stream, op)
 
     def _copy(self, stream: Stream, op: Copy) -> None:
         stream.begin(op.seen)
@@ -452,6 +473,8 @@ class Engine:
         op.carry_out()
         for span in op.target.spans:
             self._written(span)
+        if self.tracer is not None:
+            self.tracer.host_copy(stream, op)
 
     def _note_write(self, stream: Stream, span: Span, site: Any) -> None:
         box = (span.off, span.rows, span.stride, span.width)

@@ -72,7 +72,9 @@ class EnginePort:
         from tdist.platforms.sim.compiler import SimOptions, compile_kernel
 
         mutant = mutant_to_run(kernel, self.engine.config.mutation)
-        return compile_kernel(kernel, SimOptions(mutation=mutant, detect=self.engine.config.detect, fuse=True))
+        traced = self.engine.config.trace
+        options = SimOptions(mutation=mutant, detect=self.engine.config.detect, fuse=not traced, trace=traced)
+        return compile_kernel(kernel, options)
 
     def launch(
         self, rank: int, kernel: KernelIR, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite
@@ -85,6 +87,9 @@ class EnginePort:
 
     def unregister(self, rank: int, address: int) -> None:
         self.engine.unregister(rank, address)
+
+    def describe(self, rank: int, view: View, name: str, role: str, launch: int) -> None:
+        self.engine.describe(rank, view, name, role, launch)
 
     def host_write(self, rank: int, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None:
         self.engine.host_write(rank, boxes, data, site)

@@ -156,6 +156,8 @@ class HostRequests:
 
     def _finish(self, host: Host, result: Any) -> None:
         assert host.request is not None
+        if self.engine.tracer is not None:
+            self.engine.tracer.completed(host, host.request)
         self.completed.append((host.request.done, result))
         host.request = None
 

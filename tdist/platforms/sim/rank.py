@@ -43,6 +43,7 @@ class Port(Protocol):
     def launch(self, kernel: KernelIR, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite) -> None: ...
     def register(self, storage: torch.UntypedStorage) -> int: ...
     def unregister(self, address: int) -> None: ...
+    def describe(self, view: View, name: str, role: str, launch: int) -> None: ...
     def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None: ...
     def host_copy(self, target: View, source: View, site: HostSite) -> None: ...
     def host_read(self, boxes: Sequence[Box], site: HostSite) -> None: ...
@@ -72,6 +73,7 @@ class SimRank:
         self._heap = heap
         self._heap_bases = tuple(heap_bases)
         self._port = port
+        self._traced: bool = config.trace
         self._sequence: dict[tuple[int, ...], int] = {}
         self._tensors = DeviceTensors(port.register, port.unregister)
         self._tensors.add_heap(heap.data.untyped_storage(), heap.address)
@@ -87,7 +89,22 @@ class SimRank:
         """
         with self.modes.paused():
             lowered = [self._pointer(arg) for arg in args]
+            self._describe_arguments(kernel, args)
             self._port.launch(kernel, grid, lowered, self._line("launch"))
+
+    def describe(self, tensor: torch.Tensor, name: str, role: str = "tensor", launch: int = -1) -> None:
+        """Name a device tensor for traces; nothing happens where the run is not traced, or to host memory.
+
+        Args:
+            role: `input` or `output` of an operator, `argument` of the next launch, or `tensor`.
+            launch: of the operator's calls, which one.
+        """
+        if not self._traced:
+            return
+        with self.modes.paused():
+            address = self._tensors.address_of(tensor)
+            if address is not None:
+                self._port.describe(View.of(tensor, address), name, role, launch)
 
     def synchronize(self) -> None:
         """Wait until the stream is empty."""
@@ -236,6 +253,11 @@ class SimRank:
                 yield self
         finally:
             self._thread = None
+
+    def _describe_arguments(self, kernel: KernelIR, args: Sequence[Any]) -> None:
+        for declared, arg in zip(kernel.args, args, strict=False):
+            if isinstance(arg, torch.Tensor):
+                self.describe(arg, declared.name, "argument")
 
     def _pointer(self, arg: Any) -> Any:
         return DevicePointer(self._tensors.adopt(arg)) if isinstance(arg, torch.Tensor) else arg

@@ -33,6 +33,7 @@ from tdist.platforms.sim.rank import SimRank
 from tdist.platforms.sim.scope import simulation_scope
 from tdist.platforms.sim.streams import HostSite
 from tdist.platforms.sim.world_config import make_config
+from tdist.trace import Trace
 
 _JOIN_SECONDS = 5.0
 _POLL_SECONDS = 1.0
@@ -125,6 +126,10 @@ class _LocalPort:
 
     def unregister(self, address: int) -> None:
         self._engine.unregister(self._rank, address)
+
+    def describe(self, view: View, name: str, role: str, launch: int) -> None:
+        self._world._check()
+        self._engine.describe(self._rank, view, name, role, launch)
 
     def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None:
         self._world._check()
@@ -221,6 +226,11 @@ class World:
     def prints(self) -> list[Any]:
         """What kernels printed (`tl.device_print`)."""
         return list(self.engine.prints)
+
+    @property
+    def trace(self) -> Trace | None:
+        """What happened so far, in order; None in a world without `trace=True`. See `tdist.trace`."""
+        return None if self.engine.tracer is None else self.engine.tracer.trace()
 
     @property
     def stats(self) -> WorldStats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from .ir_access import prop
 from .poly import Poly
 from .prepare import accumulate_in_dots
 from .rules_control import function_body, function_name, unflat
+from .value_graph import number_operations, value_graph
 from .values import Cond, Origin, Pointer, Scalar, Splat
 
 PROLOGUE = ("if False: yield", "rank = ag.rank", "nranks = ag.nranks", "core = ag.core")
@@ -61,7 +63,9 @@ def generate(module: ModuleOp, kernel: KernelIR, options: Options) -> Generated:
     functions = [op for op in module.body.block.ops if op.name == "tt.func"]
     main = _find_main(functions, kernel)
     waits = any(op.name == "distributed.wait" for op in module.walk())
-    shared = Module(kernel.name, options)
+    shared = Module(kernel.name, options, number_operations(module) if options.trace else {})
+    if options.trace:
+        shared.definitions.append(f"GRAPH = {json.dumps(value_graph(module, shared.numbers))!r}")
     bodies = [_function(shared, op, kernel if op is main else None, waits) for op in functions]
     source = "\n".join([*shared.definitions, "", *bodies])
     stats = Stats(

@@ -69,14 +69,19 @@ class Options:
 
     detect: bool
     fuse: bool
+    trace: bool = False
 
 
 @dataclass
 class Module:
-    """What the functions of one kernel share: definitions in front of them, sites, counts."""
+    """What the functions of one kernel share: definitions in front of them, sites, counts.
+
+    `numbers`: what traced events call an operation; empty without tracing.
+    """
 
     kernel: str
     options: Options
+    numbers: dict[Operation, int] = field(default_factory=dict)
     definitions: list[str] = field(default_factory=list)
     tiers: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -88,6 +93,13 @@ class Module:
         name = f"{prefix}{len(self.definitions)}"
         self.definitions.append(f"{name} = {expression}")
         return name
+
+    def access(self, prefix: str, function: str, spec: str, options: str, op: Operation) -> str:
+        """Define what makes one memory access; where runs are traced, it tells the tracer too (`sim/tracing.py`)."""
+        made = f"{function}({spec}{', ' if options else ''}{options})"
+        if self.options.trace:
+            made = f"traced_{function}({made}, {spec}, {self.numbers.get(op, -1)})"
+        return self.define(prefix, made)
 
     def site(self, site: Site) -> str:
         parts = (site.kernel, site.file, site.line, site.col, site.op, site.arg, site.hidden)

@@ -39,6 +39,9 @@ def dot(g: Generator, op: Operation) -> None:
     if element.name in NARROW:
         text = f"{text}.to({element.text})"
     g.set(op, g.result(text, shape, element, clk))
+    if g.module.options.trace:
+        inner = type_info(op.operands[0].type).shape[-1]
+        g.emit.line(f"ag.dot({g.site(op)}, {(*shape, inner)}, {g.module.numbers.get(op, -1)})")
 
 
 def multiplicand(g: Generator, value: Value) -> str:

@@ -210,7 +210,7 @@ def _load_box(g: Generator, op: Operation, access: Access) -> None:
     cached = wide and is_plain_fill and (access.mask is None or access.fill is not None)
     view = not wide and view_is_safe(op)
     options = f"wide={wide}, view={view}, raw={view and only_stored(op)}, cache={'TILES' if cached else None}"
-    function = g.module.define("L", f"load_box({spec_text(g, op, pointer, 'load')}, {options})")
+    function = g.module.access("L", "load_box", spec_text(g, op, pointer, "load"), options, op)
     g.count(op, "rows" if pointer.lattice.vecs else "slice")
     g.note_access(op, view=view, cached=cached)
     arguments = [*place_texts(g, pointer, access.mask), fill_text(g, access)]
@@ -254,7 +254,7 @@ def only_stored(op: Operation) -> bool:
 def _load_lanes(g: Generator, op: Operation, access: Access) -> None:
     pointer = access.pointer
     wide = pointer.element.name in NARROW and feeds_only_dot(op.results[0])
-    function = g.module.define("G", f"load_lanes({spec_text(g, op, pointer, 'load')}, wide={wide})")
+    function = g.module.access("G", "load_lanes", spec_text(g, op, pointer, "load"), f"wide={wide}", op)
     g.count(op, "gather")
     mask = "None" if access.mask is None else g.tile(access.mask).local
     address = g.addresses(pointer).local
@@ -282,7 +282,7 @@ def _load_scalar(g: Generator, op: Operation, pointer: Pointer, mask: Value | No
 def _scalar_load_text(g: Generator, op: Operation, pointer: Pointer, clk: frozenset[str], is_volatile: bool) -> str:
     address, clock = g.poly_text(pointer.base), g.clock(clk | g.control)
     if not is_volatile:
-        function = g.module.define("L", f"load_scalar({spec_text(g, op, pointer, 'load')})")
+        function = g.module.access("L", "load_scalar", spec_text(g, op, pointer, "load"), "", op)
         return f"{function}(ag, {pointer.origin.al}, {address}, {clock})"
     site = g.site(op, "volatile load", pointer.origin)
     element = pointer.element
@@ -326,7 +326,7 @@ def store(g: Generator, op: Operation) -> None:
         _store_box(g, op, pointer, value, mask)
         return
     g.count(op, "gather")
-    function = g.module.define("C", f"store_lanes({spec_text(g, op, pointer, 'store')})")
+    function = g.module.access("C", "store_lanes", spec_text(g, op, pointer, "store"), "", op)
     lanes = "None" if mask is None else g.tile(mask).local
     arguments = ["ag", pointer.origin.al, g.addresses(pointer).local, lanes, g.operand(value)]
     g.emit.line(f"{function}({', '.join(arguments)})")
@@ -334,7 +334,7 @@ def store(g: Generator, op: Operation) -> None:
 
 def _store_box(g: Generator, op: Operation, pointer: PointerTile, value: Value, mask: Box | None) -> None:
     g.count(op, "rows" if pointer.lattice.vecs else "slice")
-    function = g.module.define("W", f"store_box({spec_text(g, op, pointer, 'store')})")
+    function = g.module.access("W", "store_box", spec_text(g, op, pointer, "store"), "", op)
     arguments = [*place_texts(g, pointer, mask), g.operand(value)]
     source = value.view_of if isinstance(value, Tile) and value.view_of else "None"
     if source != "None" or pointer.lattice.vecs:
@@ -348,7 +348,7 @@ def _store_scalar(g: Generator, op: Operation, pointer: Pointer, value: Value, m
     if pointer.origin.remote:
         g.emit.line("yield")
     g.count(op, "scalar")
-    function = g.module.define("W", f"store_scalar({spec_text(g, op, pointer, 'store')})")
+    function = g.module.access("W", "store_scalar", spec_text(g, op, pointer, "store"), "", op)
     text = f"{function}(ag, {pointer.origin.al}, {g.poly_text(pointer.base)}, {g.operand(value)})"
     g.emit.line(text if mask is None else f"if {g.condition(mask).text}: {text}")
 
@@ -414,7 +414,7 @@ def _atomic_tile(
     g.count(op, "gather")
     used = bool(users(op.results[0]))
     spec = spec_text(g, op, pointer, f"atomic_{kind}")
-    function = g.module.define("A", f"atomic_lanes({spec}, {kind!r}, {used})")
+    function = g.module.access("A", "atomic_lanes", spec, f"{kind!r}, {used}", op)
     texts = [g.operand(v) for v in values]
     value = f"({', '.join(texts)})" if len(texts) > 1 else texts[0]
     lanes = "None" if mask is None else g.tile(mask).local

@@ -84,6 +84,10 @@ class EngineLink:
     def unregister(self, address: int) -> None:
         self._channel.send({"op": "unregister", "address": address})
 
+    def describe(self, view: View, name: str, role: str, launch: int) -> None:
+        data = {"op": "describe", "view": view_to_json(view), "name": name, "role": role, "launch": launch}
+        self._channel.send(data)
+
     def host_write(self, boxes: Sequence[Box], data: torch.Tensor, site: HostSite) -> None:
         self._raise_late()
         self._send({"op": "write", "boxes": _boxes(boxes)}, site, [tensor_bytes(data)])

@@ -29,6 +29,7 @@ from tdist.findings import Finding
 from tdist.platforms.sim.process.boot import Boot
 from tdist.platforms.sim.process.protocol import Channel, Message, pack, unpack
 from tdist.platforms.sim.process.wire import config_to_json, error_from_json
+from tdist.trace import Trace
 
 _START_SECONDS = 120.0
 _GRACE_SECONDS = 3.0
@@ -277,6 +278,15 @@ class RankPool:
         """The choice list of this world."""
         self._refresh()
         return list(self._last["events"])
+
+    def trace(self) -> Trace | None:
+        """What has happened in this world, in order; None if it is not traced, or its processes are gone."""
+        if self._stale:
+            return None
+        with contextlib.suppress(_Lost):
+            blobs = self._ask_engine_whole({"op": "trace"}).blobs
+            return Trace.from_blobs(*blobs) if blobs else None
+        return None
 
     def run(self, target: str, **args: Any) -> list[Any]:
         """Run a function as `fn(rt, **args)` on every rank, and what it launched to its end.
@@ -529,6 +539,9 @@ class RankPool:
         return (Finding.from_json(found) for found in self._last["findings"])
 
     def _ask_engine(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._ask_engine_whole(request).data
+
+    def _ask_engine_whole(self, request: dict[str, Any]) -> Message:
         engine = self._engine
         if engine is None:
             raise _Lost("the engine is not running")
@@ -540,7 +553,7 @@ class RankPool:
         message = engine.channel.receive()
         if message is None:
             self._lost(engine)
-        return message.data
+        return message
 
     def _check_open(self) -> None:
         if self._closed:

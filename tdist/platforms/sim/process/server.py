@@ -119,6 +119,9 @@ class Server:
             self._control.send({"op": "run"})
         elif message.op == "findings":
             self._control.send({"op": "findings", **self._report()})
+        elif message.op == "trace":
+            trace = self._port.engine.tracer
+            self._control.send({"op": "trace"}, trace.trace().to_blobs() if trace is not None else ())
         elif message.op == "status":
             self._control.send({"op": "status", "ranks": [self._status(peer) for peer in self._peers]})
         elif message.op == "stop":
@@ -285,6 +288,11 @@ class Server:
         if "p" in arg:
             return DevicePointer(peer.translate(arg["p"]))
         return float(arg["f"]) if "f" in arg else arg["i"]
+
+    def _do_describe(self, peer: _Peer, message: Message) -> None:
+        data, view = message.data, view_from_json(message.data["view"])
+        view = dataclasses.replace(view, address=peer.translate(view.address))
+        self._port.describe(peer.rank, view, data["name"], data["role"], data["launch"])
 
     def _do_register(self, peer: _Peer, message: Message) -> None:
         nbytes = message.data["nbytes"]
