@@ -237,7 +237,7 @@ corpus.pair(
 
 
 @triton.jit
-def no_exit_barrier(x, data, out, FIX: tl.constexpr):
+def no_barrier_at_the_end(x, data, out, FIX: tl.constexpr):
     offs = tl.arange(0, TILE)
     peer = (dl.rank() + 1) % dl.num_ranks()
     tl.store(dl.symm_at(data, peer) + offs, tl.load(x + offs))  # <exit-store>
@@ -248,7 +248,7 @@ def no_exit_barrier(x, data, out, FIX: tl.constexpr):
 
 
 corpus.pair(
-    no_exit_barrier,
+    no_barrier_at_the_end,
     finds("race", "exit-store", "exit-load"),
     golden="ring",
     launches=2,
