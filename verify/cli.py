@@ -146,7 +146,12 @@ def _print_list() -> None:
         click.echo(f"{operator.name:12} {summary}")
         shape, sync = format_shape(operator.shape), ", ".join(operator.sync)
         click.echo(f"{'':12} shape {shape}; dtypes {', '.join(operator.dtypes)}; sync {sync}")
-    click.echo(f"schedulers   {', '.join(schedulers.names())}")
+    click.echo("schedulers   (docs/schedules.md)")
+    for about in schedulers.about():
+        click.echo(f"  {about.name:12} {about.use}")
+        for parameter in about.parameters:
+            default = "" if parameter.default is None else f" [default: {parameter.default}]"
+            click.echo(f"  {'':12} {parameter.name}={parameter.kind.__name__}: {parameter.about}{default}")
     click.echo(f"policies     {', '.join(POLICIES)}")
 
 

@@ -90,7 +90,7 @@ class Options:
         show=format_shape,
     )
     sync: str = _option("both", "Mode: fine-grained, barrier-all, or one after the other.", choices=SYNC_CHOICES)
-    schedule: str = _option("", "Scheduler for all modes; by default each mode's own.", metavar="NAME")
+    schedule: str = _option("", "Scheduler for all modes; by default each mode's own.", metavar="NAME[:k=v,…]")
     seed: int = _option(0, "Seed of inputs and schedules.", metavar="S")
     seeds: int = _option(4, "Seeds of each random scheduler in the search step; 0 leaves them out.", metavar="N")
     situations: tuple[str, ...] = _option(
@@ -139,7 +139,7 @@ class Options:
         if self.schedule:
             from tdist.platforms.sim import schedulers
 
-            _check_known("--schedule", self.schedule, tuple(schedulers.names()))
+            _named("--schedule", schedulers.check, self.schedule, self.nranks)
         if self.policy:
             from tdist.verify.policies import POLICIES
 
@@ -217,6 +217,14 @@ def dashed(name: str) -> str:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+
+
+def _named(option: str, check: Callable[..., None], *values: Any) -> None:
+    """A check whose message lacks the option."""
+    try:
+        check(*values)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
 
 
 def _check_known(option: str, value: str, allowed: tuple[str, ...]) -> None:

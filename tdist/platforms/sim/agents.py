@@ -16,7 +16,7 @@ from tdist.platforms.sim.barriers import AtBarrier
 from tdist.platforms.sim.faults import complete
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
 from tdist.platforms.sim.race_report import Who, tensor_name
-from tdist.platforms.sim.words import Waiter, Word
+from tdist.platforms.sim.words import SyncWords, Waiter, Word
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.clocks import AgentClocks, Clock
@@ -76,6 +76,8 @@ class Agent:
     access_word: Callable[..., None]
     access_atomics: Callable[..., None]
     step: Callable[[], None]
+    body: Generator[None, Any, Any] | None = None
+    """The generator that it runs."""
 
     def __init__(self, engine: Engine, launch: Launch, program: int, core: int, clocks: AgentClocks | None) -> None:
         self.engine = engine
@@ -335,6 +337,19 @@ class Agent:
         )
 
     @property
+    def at_effect(self) -> bool:
+        """It stands before a notify, a remote load or store, an atomic or a volatile load.
+
+        Before these generated code has a bare `yield`; everything else that suspends it does so in a method of ours.
+        """
+        inner: Any = self.body
+        if self.at_wait or inner is None or not inner.gi_suspended:
+            return False
+        while inner.gi_yieldfrom is not None:
+            inner = inner.gi_yieldfrom
+        return inner.gi_code not in _BLOCKING
+
+    @property
     def carried_site(self) -> Site | None:
         """The polling loop that it is in."""
         return self._carried[0] if self._carried is not None else None
@@ -363,3 +378,7 @@ def _same(before: tuple[Site, tuple], now: tuple[Site, tuple]) -> bool:
         return bool(before[1] == now[1])
     except (RuntimeError, ValueError, TypeError):
         return False
+
+
+_BLOCKING: Final = frozenset({SyncWords.wait.__code__, Agent.barrier.__code__, Agent.poll.__code__})
+"""Where agents are suspended in between: until a word or a barrier lets them go on, or at a back edge."""

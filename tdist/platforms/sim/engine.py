@@ -394,7 +394,7 @@ class Engine:
             ag = made_of(self, launch, program, core, self._start_clocks(launch, program, core))
             entry = launch.kernel.entry(core)
             made = entry(ag, *launch.program_id(program), *launch.grid, *launch.args)
-            ag.step = made.__next__
+            ag.body, ag.step = made, made.__next__
             launch.agents[program, core] = ag
             ag.position = len(self.runnable)
             self.runnable.append(ag)

@@ -206,7 +206,7 @@ class Launch:
     def abandon(self) -> None:
         """Its agents run no further; what they hold is free at once (an agent and its generator hold each other)."""
         for ag in self.agents.values():
-            ag.step = _never
+            ag.body, ag.step = None, _never
             ag.blocked = None
         self.agents.clear()
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from tdist.errors import UsageError
-from tdist.platforms.sim.schedulers import names
+from tdist.platforms.sim import schedulers
 
 _MAX_RANKS: Final = 1024
 _MAX_HEAP_BYTES: Final = 2 << 40
 """Both fit the simulated address space, which gives each rank a span of its own."""
+MEMORIES: Final = ("adversarial", "plain")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class WorldConfig:
     mode). `choices` replays the `events` of another run; `scheduler` and `seed` count beyond their end only.
     `mutation` names the mutant that is run in its kernel's place, "" for none. `max_programs` starts no more programs
     of a launch than that, 0 for as many as it asks for. `late_rank`: the stream of this rank goes on only when nothing
-    else can, -1 for none.
+    else can, -1 for none. `memory`:
+    "adversarial" lets what nothing orders come late and in odd order.
 
     Raises:
         UsageError: a field has another type than its own or lies out of its range.
@@ -45,11 +47,14 @@ class WorldConfig:
     mutation: str = ""
     max_programs: int = 0
     trace: bool = False
+    memory: str = "plain"
+    trace: bool = False
     late_rank: int = -1
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
         check_fields(vars(self))
+        _check_together(self)
         for name in _INTEGERS:  # numpy's integers do not travel as JSON
             object.__setattr__(self, name, int(getattr(self, name)))
 
@@ -79,8 +84,18 @@ def check_fields(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         expects, fits = _RULES[name]
         if not fits(value):
-            hint = _close(value, _WORDS[name]()) if name in _WORDS else ""
+            hint = _HINTS[name](value) if name in _HINTS else ""
             raise UsageError(f"{name} of a world must be {expects()}, got {value!r}{hint}")
+
+
+def _check_together(config: WorldConfig) -> None:
+    """Refuse fields that do not fit each other."""
+    __tracebackhide__ = True
+    schedulers.check(config.scheduler, config.nranks)
+    if config.memory != "plain" and not config.detect:
+        raise UsageError(
+            "adversarial memory needs race detection, which knows what nothing orders: leave detect (--detect) on"
+        )
 
 
 def _close(word: Any, known: Iterable[str]) -> str:
@@ -112,14 +127,18 @@ def _is_bool(value: Any) -> bool:
 
 
 _INTEGERS: Final = ("nranks", "heap_bytes", "cube_cores", "vector_cores", "seed", "poison", "max_programs", "late_rank")
-_WORDS: Final[Mapping[str, Callable[[], list[str]]]] = {"scheduler": names, "profile": lambda: ["ascend", "seed"]}
+_HINTS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "scheduler": lambda value: schedulers.why_not(value) or "",
+    "profile": lambda value: _close(value, ["ascend", "seed"]),
+    "memory": lambda value: _close(value, MEMORIES),
+}
 _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "nranks": (lambda: f"an integer from 1 to {_MAX_RANKS}", _whole(1, _MAX_RANKS)),
     "heap_bytes": (lambda: f"an integer from 1 to {_MAX_HEAP_BYTES}", _whole(1, _MAX_HEAP_BYTES)),
     "target": (lambda: "the name of a device", lambda value: isinstance(value, str) and bool(value)),
     "cube_cores": (lambda: "a positive integer", _whole(1)),
     "vector_cores": (lambda: "a positive integer", _whole(1)),
-    "scheduler": (lambda: f"one of {', '.join(names())}", lambda value: value in names()),
+    "scheduler": (lambda: f"one of {', '.join(schedulers.names())}", lambda value: schedulers.why_not(value) is None),
     "seed": (lambda: "an integer of at least 0", _whole(0)),
     "detect": (lambda: "True or False", _is_bool),
     "profile": (lambda: "one of ascend, seed", lambda value: value in ("ascend", "seed")),
@@ -128,6 +147,8 @@ _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "choices": (lambda: "None or a tuple of integers of at least 0", _is_choices),
     "mutation": (lambda: "the name of a mutant, or empty", lambda value: isinstance(value, str)),
     "max_programs": (lambda: "an integer of at least 0", _whole(0)),
+    "trace": (lambda: "True or False", _is_bool),
+    "memory": (lambda: f"one of {', '.join(MEMORIES)}", lambda value: value in MEMORIES),
     "trace": (lambda: "True or False", _is_bool),
     "late_rank": (lambda: "a rank, or -1", _whole(-1, _MAX_RANKS - 1)),
 }

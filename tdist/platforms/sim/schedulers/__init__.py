@@ -1,38 +1,37 @@
-"""Schedulers by name. A new one: its file, its `@register` line, its import here."""
+"""Schedulers by name. A new one: its file, its `@register` line, its import here; of another package: entry points."""
 
 from __future__ import annotations
 
-from tdist.errors import UsageError
-from tdist.platforms.sim.schedulers.base import REGISTRY, Scheduler, register
+from tdist.platforms.sim.schedulers.base import Parameter, Runnable, Scheduler, register
+from tdist.platforms.sim.schedulers.latest import LatestScheduler
 from tdist.platforms.sim.schedulers.max_sync import MaxSyncScheduler
+from tdist.platforms.sim.schedulers.pct import PCTScheduler, bound
 from tdist.platforms.sim.schedulers.random import RandomScheduler
 from tdist.platforms.sim.schedulers.replay import ReplayScheduler
+from tdist.platforms.sim.schedulers.round_robin import RoundRobinScheduler
 from tdist.platforms.sim.schedulers.run_to_block import RunToBlockScheduler
+from tdist.platforms.sim.schedulers.skewed import SkewedScheduler
+from tdist.platforms.sim.schedulers.specs import about, check, make_scheduler, names, why_not
+from tdist.platforms.sim.schedulers.starved import StarvedScheduler
 
 __all__ = [
+    "LatestScheduler",
     "MaxSyncScheduler",
+    "PCTScheduler",
+    "Parameter",
     "RandomScheduler",
     "ReplayScheduler",
+    "RoundRobinScheduler",
     "RunToBlockScheduler",
+    "Runnable",
     "Scheduler",
+    "SkewedScheduler",
+    "StarvedScheduler",
+    "about",
+    "bound",
+    "check",
     "make_scheduler",
     "names",
     "register",
+    "why_not",
 ]
-
-
-def names() -> list[str]:
-    """Known schedulers, sorted."""
-    return sorted(REGISTRY)
-
-
-def make_scheduler(name: str) -> Scheduler:
-    """A fresh scheduler.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    made = REGISTRY.get(name)
-    if made is None:
-        raise UsageError(f"unknown scheduler {name!r}; there are: {', '.join(names())}")
-    return made()

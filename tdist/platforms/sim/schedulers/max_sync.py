@@ -21,9 +21,11 @@ class MaxSyncScheduler:
         if current is not None and not current.at_wait and self._steps < PATIENCE_STEPS:
             self._steps += 1
             return current.position
-        self._steps = 0
+        spinning, self._steps = self._steps >= PATIENCE_STEPS, 0
         start = 0 if current is None else current.position + 1
         order = [*range(start, len(runnable)), *range(start)]
+        if spinning:  # perhaps for one that has waited
+            return order[0]
         return next((index for index in order if not runnable[index].at_wait), order[0])
 
     def choose(self, n: int) -> int:
