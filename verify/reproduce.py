@@ -59,11 +59,15 @@ def attempt(runner: Runner, spec: RunSpec, profile: str, operator: Operator | No
         if not getattr(error, "__notes__", None):  # without a note on the rank it is ours, no host function's
             raise
         return Outcome(Found(error=f"{type(error).__name__}: {error}"))
-    findings = result.findings
     if operator is not None and not result.error:
-        findings += _unwritten(runner, spec, result, operator)
-    found = Found(sightings(findings, profile), _wrong(result), result.error, output_digests(result.ranks))
-    return Outcome(found, findings, result.choices)
+        result = replace(result, findings=result.findings + _unwritten(runner, spec, result, operator))
+    return outcome_of(result, profile)
+
+
+def outcome_of(result: WorldResult, profile: str) -> Outcome:
+    """What speaks against a run that has been made."""
+    found = Found(sightings(result.findings, profile), _wrong(result), result.error, output_digests(result.ranks))
+    return Outcome(found, result.findings, result.choices)
 
 
 def _broken_off(error: TdistError, profile: str) -> Outcome:
