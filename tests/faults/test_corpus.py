@@ -81,3 +81,19 @@ def test_the_declaration_is_sound(pair: Pair):
     assert not [line for line in named if known.count(line) > 1], "a marker stands at two lines"
     for expected in pair.expected:
         assert expected.kind in ("wrong", "refused") or f"tdist.{expected.kind}" in KINDS, expected.kind
+
+
+def test_there_are_many_faults_of_many_kinds():
+    kinds = {expected.kind for pair in PAIRS for expected in pair.expected}
+    assert len(PAIRS) >= 80
+    assert len(kinds) >= 15, sorted(kinds)
+
+
+NOT_PLANTED = frozenset[str]()
+"""Kinds that the simulator gives and no fault of the corpus is for."""
+
+
+def test_every_kind_that_the_simulator_gives_has_a_fault():
+    given = {kind.removeprefix("tdist.") for kind in KINDS if not kind.startswith("tdist.compiled.")}
+    planted = {expected.kind for pair in PAIRS if not pair.missed for expected in pair.expected}
+    assert given - planted == NOT_PLANTED
