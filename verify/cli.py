@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.platforms.sim.process.boot import Boot
 from tdist.tools.ending import unwinds_when_told_to_end
 from tdist.tools.files import check_writable, drop_stdout, print_anything, write_json
+from tdist.verify.aftermath import Aftermath
 from tdist.verify.options import Options, dashed
 
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
@@ -79,9 +81,38 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
 @click.option(
     "--keep-ir", type=click.Path(path_type=Path), metavar="DIR", help="With --compile-for: keep every stage's text."
 )
+@click.option(
+    "--replay",
+    "replay_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Run what a failing run left in FILE, event for event; OP only where its file lies elsewhere.",
+)
+@click.option("--shrink", is_flag=True, help="Make a failing run smaller while its defect remains.")
+@click.option(
+    "--repro", type=click.Path(path_type=Path), metavar="DIR", help="Write a failing run as a script without tdist."
+)
+@click.option(
+    "--replays",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    default="tdist-replays",
+    show_default=True,
+    help="Where each failing run leaves its file; made when there is one.",
+)
 @click.option("--list", "list_only", is_flag=True, help="List built-in operators, schedulers and policies, and exit.")
 @click.version_option(package_name="tdist", prog_name="tdist-verify")
-def command(operator: str | None, json_path: Path | None, keep_ir: Path | None, list_only: bool, **given: Any) -> None:
+def command(
+    operator: str | None,
+    json_path: Path | None,
+    keep_ir: Path | None,
+    list_only: bool,
+    replay_path: Path | None,
+    shrink: bool,
+    repro: Path | None,
+    replays: Path,
+    **given: Any,
+) -> None:
     """Verify OP on simulated ranks against its torch.distributed golden.
 
     OP is a built-in operator (see --list) or path/to/file.py::name.
@@ -91,9 +122,21 @@ def command(operator: str | None, json_path: Path | None, keep_ir: Path | None, 
         if list_only:
             _print_list()
             return
-        if operator is None:
+        if operator is None and replay_path is None:
             raise UsageError("which operator? Give a name (see --list) or path/to/file.py::name")
-        sys.exit(_verify(_options(operator, given), json_path, keep_ir))
+        aftermath = Aftermath(replay_path, shrink, repro, replays)
+        aftermath.check(_given_on_the_command_line([*given, "keep_ir"]))
+        if replay_path is not None:
+            from tdist.verify.replay_cli import replay_command
+
+            sys.exit(replay_command(aftermath, operator, json_path))
+        sys.exit(_verify(_options(operator or "", given), json_path, keep_ir, aftermath))
+
+
+def _given_on_the_command_line(names: Iterable[str]) -> list[str]:
+    """Those of the options that somebody typed."""
+    source = click.get_current_context().get_parameter_source
+    return [f"--{dashed(name)}" for name in names if source(name) is ParameterSource.COMMANDLINE]
 
 
 def _options(operator: str, given: dict[str, Any]) -> Options:
@@ -106,7 +149,7 @@ def _options(operator: str, given: dict[str, Any]) -> Options:
     return options
 
 
-def _verify(options: Options, json_path: Path | None, keep_ir: Path | None) -> int:
+def _verify(options: Options, json_path: Path | None, keep_ir: Path | None, aftermath: Aftermath) -> int:
     """Run and report. What cannot be written costs neither the other output nor the verdict."""
     if json_path is not None:
         check_writable("--json", json_path)
@@ -132,6 +175,7 @@ def _verify(options: Options, json_path: Path | None, keep_ir: Path | None) -> i
             finally:
                 if json_path is not None:
                     write_json(json_path, report_json(report))
+    aftermath.of(report, operator)
     return report.exit_code
 
 
