@@ -8,7 +8,7 @@ comparison with it; runs whose outputs are others than the base's bring a judged
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,6 +82,26 @@ def plan(operator: Operator, options: Options, mode: Mode, dtype: str | None = N
             if not situation.refusal(setting):
                 made += _situation_runs(setting, situation.name, situation.variants(setting), mode)
     return tuple({planned.name: planned for planned in reversed(made)}.values())[::-1]
+
+
+def grouped(runs: Iterable[Planned]) -> dict[str, str]:
+    """A plan for readers: schedules with seeds and variants by situation, each scheduler named once."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for planned in runs:
+        head, _, rest = planned.schedule.partition(":")
+        seed = f"seed {planned.seed}" if head in SEEDED else ""
+        label = planned.name.partition(", ")[2]
+        told = " ".join(filter(None, (rest.replace(",", " "), seed, label)))
+        groups.setdefault(planned.situation, {}).setdefault(head, []).append(told)
+    return {situation: ", ".join(map(_told, by.items())) for situation, by in groups.items()}
+
+
+def _told(scheduler: tuple[str, list[str]]) -> str:
+    """`random (seeds 0, 1)`, `starved (rank=0, rank=1)`, `latest`."""
+    name, runs = scheduler
+    if all(run.startswith("seed ") for run in runs) and len(runs) > 1:
+        return f"{name} (seeds {', '.join(run.removeprefix('seed ') for run in runs)})"
+    return f"{name} ({', '.join(runs)})" if any(runs) else name
 
 
 def setting_of(operator: Operator, options: Options, mode: Mode, dtype: str | None = None) -> Setting:

@@ -21,6 +21,7 @@ from tdist.errors import EnvironmentUnfit
 from tdist.tools.output import report_console
 from tdist.verify.report import render_conclusion, render_head, render_mode
 from tdist.verify.run import Observer
+from tdist.verify.search import SEARCH
 
 if TYPE_CHECKING:
     from tdist.verify.modes import Mode
@@ -73,7 +74,8 @@ class LiveReport(Observer):
     def step_started(self, dtype: str, mode: Mode, step: str) -> None:
         self._clock.stop()
         if not self._closed:
-            self._clock.start(f"{dtype} {mode.name}, {step} step, {mode.schedule} schedule", LONG_REMARK)
+            schedule = "many schedules" if step == SEARCH else f"{mode.schedule} schedule"
+            self._clock.start(f"{dtype} {mode.name}, {step} step, {schedule}", LONG_REMARK)
 
     def mode_finished(self, result: ModeResult) -> None:
         self._print(lambda: render_mode(result, self._profile, self._console))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,12 +12,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tdist.findings import FindingLog, render
+from tdist.findings import Finding, render
 from tdist.verify.operator import Case, format_shape
+from tdist.verify.plan import BASE, Planned, grouped
 from tdist.verify.policies import Comparison
-from tdist.verify.run import ModeResult, Report, StepResult, finding_weights
+from tdist.verify.results import ModeResult, Report, SearchRun, StepResult, finding_weights
+from tdist.verify.search import found_by
+from tdist.verify.situations import SITUATIONS
+from tdist.verify.suppressions import is_suppressed, unused
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SHOWN_TILES = 4
 _VERDICTS = {"verified": "bold green", "failed": "bold red", "undecided": "bold yellow"}
 COLUMNS = ("verdict", "policy", "worst error/allowed", "at", "got", "expected", "wrong tiles", "MERE", "MARE")
@@ -29,6 +33,8 @@ DETAILS = ("policy", "got", "expected")
 NARROW = 80
 """Below this many columns even the values of the worst element are left out."""
 SHOWN_PLACES = 4
+SHOWN_RUNS = 8
+"""Failing search runs that are listed; the JSON has all."""
 
 
 def render_report(report: Report, console: Console) -> None:
@@ -115,6 +121,9 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
         return
     if step.error:
         _line(console, 2, f"{step.name}: did not finish: {step.error}", "red")
+    if step.runs:
+        _render_search(step, profile, console)
+        return
     rows = list(step.comparisons())
     if rows:
         console.print(Padding(_rank_table(step.name, rows, console.width), (0, 0, 0, 2), expand=False))
@@ -128,6 +137,40 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
     if failing:
         counted = "1 finding" if failing == 1 else f"{failing} findings"
         _line(console, 2, f"{step.name}: {counted}, see below", "red")
+
+
+def _render_search(step: StepResult, profile: str, console: Console) -> None:
+    """The runs of a search step: the plan by situation, and those that failed."""
+    failed = [run for run in step.runs if not run.passed(profile)]
+    verdict = f"{len(failed)} failed" if failed else "all agree"
+    _line(console, 2, f"{step.name}: {_counted(len(step.runs), 'run')}, {verdict}", "red" if failed else "")
+    render_plan([run.planned for run in step.runs], console)
+    for run in failed[:SHOWN_RUNS]:
+        _line(console, 4, f"{run.planned.name}: {_why_failed(run, profile)}", "red")
+    if len(failed) > SHOWN_RUNS:
+        _line(console, 4, f"and {len(failed) - SHOWN_RUNS} more; --json has them all", "red")
+    if step.left_out:
+        _line(console, 4, f"{_counted(len(step.left_out), 'run')} of the plan left out after these", "yellow")
+
+
+def _why_failed(run: SearchRun, profile: str) -> str:
+    kinds = dict.fromkeys(found.kind.removeprefix("tdist.") for found in run.findings if found.fails(profile))
+    outputs = (*run.differences[:1], *([f"and {len(run.differences) - 1} more"] if len(run.differences) > 1 else ()))
+    return "; ".join(filter(None, (", ".join(kinds), " ".join(outputs), "" if kinds else run.error)))
+
+
+def render_plan(runs: Sequence[Planned], console: Console) -> None:
+    """The runs of a search step by situation; a line each."""
+    cases = {planned.situation: planned.spec.job for planned in reversed(runs)}
+    for situation, schedules in grouped(runs).items():
+        job = cases[situation]
+        title = SITUATIONS[situation].title if situation in SITUATIONS else BASE
+        about = f"{format_shape(job.case.shape)}, {_counted(job.launches, 'launch', 'launches')}"
+        _line(console, 4, f"{title} ({about}): {schedules}")
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _notes(step: StepResult) -> list[str]:
@@ -192,29 +235,40 @@ def _number(value: float | None) -> str:
 
 def _render_findings(report: Report, console: Console) -> None:
     """Each defect once over all modes, failing ones first."""
-    log = _all_findings(report)
+    log = report.log
     for findings in finding_weights(log, report.options.profile).values():
         for finding in findings:
             console.print()
             render(finding, console, count=log.count(finding))
+            _render_found_by(report, finding, console)
     if len(log):
         console.print()
 
 
-def _all_findings(report: Report) -> FindingLog:
-    log = FindingLog()
-    for result in report.modes:
-        log.merge(result.log)
-    return log
+def _render_found_by(report: Report, finding: Finding, console: Console) -> None:
+    """Who accepts a finding, and which search runs met it."""
+    if is_suppressed(finding):
+        why, by = finding.data["suppressed"], finding.data["suppressed_by"]
+        _line(console, 2, f"suppressed by {by}: {why}", "cyan")
+    runs = [run for result in report.modes for step in result.steps for run in step.runs]
+    names = found_by(runs, finding.key)
+    if names:
+        _line(console, 2, f"search  met by {len(names)} of {_counted(len(runs), 'run')}, first by {names[0]}")
 
 
 def _render_remarks(report: Report, console: Console) -> None:
     """Below the verdict: what did not decide it, in a line each. A wait that the compiler deleted is easily missed."""
     _render_who_decided(report, console)
-    weights = finding_weights(_all_findings(report), report.options.profile)
+    weights = finding_weights(report.log, report.options.profile)
     for finding in (*weights["hazards"], *weights["notes"]):
         places = ", ".join(dict.fromkeys(party.at for party in finding.parties))
-        _line(console, 2, f"{finding.severity.value}, did not decide: {finding.title}; {places}", "yellow")
+        accepted = f" (suppressed: {finding.data['suppressed']})" if is_suppressed(finding) else ""
+        word = finding.data["suppressed_severity"] if accepted else finding.severity.value
+        _line(console, 2, f"{word}, did not decide: {finding.title}; {places}{accepted}", "yellow")
+    for suppression in unused(report.suppressions, report.log):
+        _line(
+            console, 2, f"unused suppression of {suppression.id} ({suppression.origin}): nothing to suppress", "yellow"
+        )
 
 
 def _render_who_decided(report: Report, console: Console) -> None:
@@ -243,6 +297,8 @@ def report_json(report: Report) -> dict[str, Any]:
             "modes": [_mode_json(result, profile) for result in report.modes],
             "diagnosis": {dtype: report.diagnosis(dtype) for dtype in sorted({m.dtype for m in report.modes})},
             "compiled": _compiled_json(report),
+            "suppressions": [asdict(suppression) for suppression in report.suppressions],
+            "unused_suppressions": [suppression.id for suppression in unused(report.suppressions, report.log)],
             "limits": list(report.limits),
             "run": {
                 "started": report.started,
@@ -282,9 +338,22 @@ def _mode_json(result: ModeResult, profile: str) -> dict[str, Any]:
         "dtype": result.dtype,
         "mode": asdict(result.mode),
         "passed": result.passed(profile),
-        "findings": result.log.to_json(),
+        "findings": [{**finding, "found_by": names} for finding, names in _found_json(result)],
         "steps": [_step_json(step, profile) for step in result.steps],
     }
+
+
+def _found_json(result: ModeResult) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Findings with the names of the search runs that met them."""
+    runs = [run for step in result.steps for run in step.runs]
+    for finding, value in zip(result.log, result.log.to_json(), strict=True):
+        yield value, found_by(runs, finding.key)
+
+
+def _run_json(run: SearchRun, profile: str) -> dict[str, Any]:
+    kinds = dict.fromkeys(finding.kind for finding in run.findings)
+    found = {"findings": list(kinds), "differences": list(run.differences), "error": run.error}
+    return {**run.planned.to_json(), "passed": run.passed(profile), **found}
 
 
 def _step_json(step: StepResult, profile: str) -> dict[str, Any]:
@@ -299,6 +368,8 @@ def _step_json(step: StepResult, profile: str) -> dict[str, Any]:
         "error": step.error,
         "ranks": [{"rank": rank, "finished": launches is not None} for rank, launches in enumerate(step.ranks)],
         "comparisons": results,
+        "runs": [_run_json(run, profile) for run in step.runs],
+        "left_out": [planned.to_json() for planned in step.left_out],
     }
 
 

@@ -1,173 +1,46 @@
 """Running an operator in its modes and collecting what came out.
 
-Each mode has three steps, each in a world of its own:
+Each mode has four steps; each run has a world of its own:
 
 - *exact*: integer inputs, equality with the golden;
 - *poison*: the same with other bytes in memory that nobody wrote; outputs have to agree bit by bit;
-- *float*: normal inputs, the numerical policy.
+- *float*: normal inputs, the numerical policy;
+- *search*: integer inputs of a small shape under many schedules, in the situations that the operator's contract allows.
 
 A step that cannot finish ends its mode; what was found until then is kept.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tdist.errors import TdistError
-from tdist.findings import Finding, FindingLog, Party, Severity, make
+from tdist.findings import Finding, Party, make
 from tdist.platforms.sim.process.boot import Boot
+from tdist.verify.attempts import attempt
+from tdist.verify.failures import failures_of
 from tdist.verify.loader import absolute_spec
-from tdist.verify.modes import Mode, diagnose, explain, modes_for
+from tdist.verify.modes import Mode, modes_for
 from tdist.verify.operator import Case, Operator, check_nranks
 from tdist.verify.options import Options
-from tdist.verify.policies import Comparison
-from tdist.verify.rank_job import Job, LaunchResult
-from tdist.verify.worlds import POISONS, Runner, RunSpec, WorldResult, open_runner
+from tdist.verify.plan import plan, setting_of
+from tdist.verify.rank_job import Job
+from tdist.verify.results import Failure, ModeResult, Report, StepResult, finding_weights
+from tdist.verify.search import SEARCH, search
+from tdist.verify.situations import SITUATIONS, not_run
+from tdist.verify.suppressions import Suppression, accept, suppressions_of
+from tdist.verify.worlds import POISONS, Runner, RunSpec, open_runner, world_config
 
 if TYPE_CHECKING:
     from tdist.verify.compile_for import Compiled
 
+__all__ = ["Failure", "ModeResult", "Observer", "Report", "StepResult", "finding_weights", "verify"]
+
 POISON_LAUNCHES = 2
 """Launches of the exact step that the poison step repeats: one meets fresh memory, one a used workspace."""
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """One step of one mode.
-
-    Attributes:
-        skipped: why it was not run; empty if it was.
-        error: why it could not finish; empty if it did.
-        exit_code: whose fault that was, as `tdist.errors` counts: 1 the operator's, 2 a wrong request, 3 the machine.
-        seconds: wall time.
-    """
-
-    name: str
-    ranks: tuple[list[LaunchResult] | None, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    error: str = ""
-    exit_code: int = 1
-    skipped: str = ""
-    seconds: float = 0.0
-
-    def comparisons(self) -> Iterator[tuple[int, int, str, Comparison]]:
-        """(rank, launch, output, comparison) of everything that was compared."""
-        for rank, launches in enumerate(self.ranks):
-            for launch, result in enumerate(launches or ()):
-                for output, comparison in result.comparisons.items():
-                    yield rank, launch, output, comparison
-
-    def passed(self, profile: str) -> bool:
-        """Whether nothing speaks against it; a step that was skipped passes nothing and fails nothing."""
-        judged = all(comparison.passed for *_, comparison in self.comparisons())
-        return judged and not self.error and not any(finding.fails(profile) for finding in self.findings)
-
-
-@dataclass(frozen=True)
-class ModeResult:
-    """One mode of one dtype."""
-
-    dtype: str
-    mode: Mode
-    steps: tuple[StepResult, ...]
-
-    @property
-    def log(self) -> FindingLog:
-        """The mode's findings, each defect once."""
-        log = FindingLog()
-        for step in self.steps:
-            for finding in step.findings:
-                log.add(finding)
-        return log
-
-    def unjudged(self, profile: str) -> bool:
-        """Whether a step could not finish although nothing was found that explains it."""
-        return any(step.error for step in self.steps) and not self.log.failing(profile)
-
-    def passed(self, profile: str) -> bool:
-        """Whether every step was run and nothing speaks against any."""
-        return all(step.passed(profile) and not step.skipped for step in self.steps)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The first failing run of a defect: what a replay file holds.
-
-    Attributes:
-        spec: the run with its recorded choices.
-        findings: those of the run that fail it.
-        wrong: whether outputs differ from what they have to be.
-        error: why the run stopped early, in words; empty if it did not.
-        found_by: step or name of the search run, for the reader.
-    """
-
-    spec: RunSpec
-    findings: tuple[Finding, ...] = ()
-    wrong: bool = False
-    error: str = ""
-    found_by: str = ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """Everything that a run found out. `compiled` is what the vendor's compiler made, where that was asked for."""
-
-    operator: str
-    options: Options
-    cases: tuple[Case, ...] = ()
-    modes: tuple[ModeResult, ...] = ()
-    started: str = ""
-    seconds: float = 0.0
-    source: str = ""
-    limits: tuple[str, ...] = field(default=())
-    compiled: Compiled | None = None
-    failures: tuple[Failure, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        """Whether all modes of all dtypes were verified, and what was compiled is clean."""
-        return self.simulated and (self.compiled is None or self.compiled.exit_code == 0)
-
-    @property
-    def simulated(self) -> bool:
-        """Whether all modes of all dtypes were verified on simulated ranks."""
-        return bool(self.modes) and all(mode.passed(self.options.profile) for mode in self.modes)
-
-    @property
-    def verdict(self) -> str:
-        """One of verified, failed, and undecided (a wrong request or the machine did not let a run finish)."""
-        return {0: "verified", 1: "failed"}.get(self.exit_code, "undecided")
-
-    @property
-    def exit_code(self) -> int:
-        """0 verified, else the gravest reason why not."""
-        return max(self.simulated_exit_code, self.compiled.exit_code if self.compiled else 0)
-
-    @property
-    def simulated_exit_code(self) -> int:
-        """The same of what ran on simulated ranks alone."""
-        broken = [step.exit_code for result in self.modes for step in result.steps if step.error]
-        return 0 if self.simulated else max([1, *broken])
-
-    def diagnosis(self, dtype: str) -> str:
-        """What findings or else the table of modes say about a dtype's fault; empty where they say nothing.
-
-        Findings first: the table is asked only where wrong numbers are all there is. A mode that could not finish, with
-        nothing found, says nothing about the kernel.
-        """
-        profile = self.options.profile
-        mine = [result for result in self.modes if result.dtype == dtype]
-        if self.simulated_exit_code > 1 or any(result.unjudged(profile) for result in mine):
-            return ""
-        failing = [finding for result in mine for finding in result.log.failing(profile)]
-        if failing:
-            return explain(failing)
-        return diagnose({result.mode: result.passed(profile) for result in mine})
 
 
 class Observer:
@@ -213,7 +86,7 @@ def verify(
         from tdist.platforms.ascend.toolchain import check_here
 
         check_here()
-    cases = _cases(operator, options)
+    cases, suppressions = _cases(operator, options), suppressions_of(operator, options)
     started, begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
     modes: list[ModeResult] = []
     watching = observer or Observer()
@@ -235,6 +108,8 @@ def verify(
         str(operator.source),
         _limits(operator, options, modes),
         compiled,
+        failures_of(modes, options.profile),
+        suppressions,
     )
 
 
@@ -264,6 +139,24 @@ def _cases(operator: Operator, options: Options) -> tuple[Case, ...]:
 def _run_mode(
     runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode, observer: Observer
 ) -> ModeResult:
+    suppressions = suppressions_of(operator, options)
+    steps: list[StepResult] = []
+    for name, spec in _specs(operator, options, case, mode):
+        why = _stop_there(steps, options.profile, name)
+        if why:
+            steps.append(StepResult(name, skipped=why))
+            continue
+        observer.step_started(case.dtype, mode, name)
+        steps.append(_step(name, runner, spec, suppressions))
+        if name == "poison":
+            steps[1] = _judge_poison(steps[0], steps[1], operator, suppressions)
+    if options.search:
+        steps.append(_search(runner, operator, options, case, mode, steps, observer))
+    return ModeResult(case.dtype, mode, tuple(steps))
+
+
+def _specs(operator: Operator, options: Options, case: Case, mode: Mode) -> Iterator[tuple[str, RunSpec]]:
+    """The steps of a mode that are one run each."""
     spec = absolute_spec(options.operator or operator.name)
     launches = options.launches if operator.relaunchable else 1
     exact = Job(spec, case, launches, policy="exact")
@@ -272,46 +165,49 @@ def _run_mode(
     atol = operator.atol if options.atol is None else options.atol
     poisoned = replace(exact, launches=min(launches, POISON_LAUNCHES), judge=False)
     floats = Job(spec, replace(case, fill="float"), policy=policy, rtol=rtol, atol=atol)
-    observer.step_started(case.dtype, mode, "exact")
-    steps = [_step("exact", runner, exact, mode, POISONS[0])]
-    plan = (("poison", poisoned, POISONS[1]), ("float", floats, POISONS[0]))
-    for name, job, poison in plan:
-        if steps[0].error:
-            steps.append(StepResult(name, skipped="the exact step did not finish"))
-            continue
-        observer.step_started(case.dtype, mode, name)
-        steps.append(_step(name, runner, job, mode, poison))
-    steps[1] = _judge_poison(steps[0], steps[1], operator)
-    return ModeResult(case.dtype, mode, tuple(steps))
+    yield "exact", RunSpec(exact, world_config(options, mode, POISONS[0]))
+    yield "poison", RunSpec(poisoned, world_config(options, mode, POISONS[1]))
+    yield "float", RunSpec(floats, world_config(options, mode, POISONS[0]))
 
 
-def _step(name: str, runner: Runner, job: Job, mode: Mode, poison: int) -> StepResult:
-    """Run one job. What the operator, the request or the machine got wrong is a result; a defect of ours is raised."""
-    begin, code = time.monotonic(), 1
-    try:
-        world = runner.run(job, mode, poison)
-    except TdistError as error:
-        world, code = WorldResult((), tuple(getattr(error, "findings", ())), _told(error)), error.exit_code
-    except Exception as error:
-        if not getattr(error, "__notes__", None):
-            raise
-        world = WorldResult((), (), _told(error))
-    return StepResult(name, world.ranks, world.findings, world.error, code, seconds=time.monotonic() - begin)
+def _stop_there(steps: Sequence[StepResult], profile: str, name: str) -> str:
+    """Why a step is not run after these; empty if it is. A search finds what else is wrong than what stops a run."""
+    if not steps or not steps[0].error:
+        return ""
+    exact = steps[0]
+    explained = exact.exit_code == 1 and any(finding.fails(profile) for finding in exact.findings)
+    host = any(finding.kind == "tdist.host-error" for finding in exact.findings)
+    return "" if name == SEARCH and explained and not host else "the exact step did not finish"
 
 
-_BY_RANK = re.compile(r"raised by the host function of (rank \d+)")
+def _search(
+    runner: Runner,
+    operator: Operator,
+    options: Options,
+    case: Case,
+    mode: Mode,
+    steps: Sequence[StepResult],
+    observer: Observer,
+) -> StepResult:
+    why = _stop_there(steps, options.profile, SEARCH)
+    if why:
+        return StepResult(SEARCH, skipped=why)
+    observer.step_started(case.dtype, mode, SEARCH)
+    return search(runner, plan(operator, options, mode, case.dtype), suppressions_of(operator, options))
 
 
-def _told(error: Exception) -> str:
-    """An exception in words: the rank, its type where it is not ours, its text, its notes."""
-    text = str(error) if isinstance(error, TdistError) else f"{type(error).__name__}: {error}"
-    notes = [note.split("; its traceback")[0].splitlines()[0] for note in getattr(error, "__notes__", [])]
-    ranks = [found[1] for found in map(_BY_RANK.fullmatch, notes) if found]
-    rest = [note for note in notes if not _BY_RANK.fullmatch(note)]
-    return "; ".join([": ".join([*ranks[:1], text]), *rest])
+def _step(name: str, runner: Runner, spec: RunSpec, suppressions: Sequence[Suppression]) -> StepResult:
+    begin = time.monotonic()
+    made = attempt(runner, spec)
+    world, seconds = made.world, time.monotonic() - begin
+    findings = accept(world.findings, suppressions)
+    spec = spec.with_world(choices=world.choices) if world.choices else spec
+    return StepResult(name, world.ranks, findings, world.error, made.exit_code, seconds=seconds, spec=spec)
 
 
-def _judge_poison(exact: StepResult, poison: StepResult, operator: Operator) -> StepResult:
+def _judge_poison(
+    exact: StepResult, poison: StepResult, operator: Operator, suppressions: Sequence[Suppression] = ()
+) -> StepResult:
     """Add a finding for each output that depends on memory that nobody wrote."""
     if exact.error or poison.error or poison.skipped:
         return poison
@@ -320,7 +216,7 @@ def _judge_poison(exact: StepResult, poison: StepResult, operator: Operator) -> 
         for launch, (one, other) in enumerate(zip(first or (), second or (), strict=False)):
             for output in one.checksums:
                 found += _differences(operator, rank, launch, output, one.checksums[output], other.checksums[output])
-    return replace(poison, findings=poison.findings + tuple(found))
+    return replace(poison, findings=poison.findings + accept(found, suppressions))
 
 
 def _differences(
@@ -357,11 +253,10 @@ def _launches_seen(operator: Operator, options: Options) -> str:
 
 def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tuple[str, ...]:
     """What this run could not have seen."""
-    schedules = ", ".join(sorted({result.mode.schedule for result in modes}))
-    ran = f"one schedule each of {schedules}" if "," in schedules else f"one {schedules} schedule"
     limits = [
-        f"{ran} at seed {options.seed}: other interleavings were not run",
+        f"{_schedules_seen(options, modes)}: other interleavings were not run",
         _launches_seen(operator, options),
+        *_situations_missed(operator, options, modes),
         _hardware_limit(options),
     ]
     if not options.detect:
@@ -376,15 +271,26 @@ def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tu
     return tuple(limits)
 
 
+def _schedules_seen(options: Options, modes: Sequence[ModeResult]) -> str:
+    """Which schedules were run: of the asked-for shape one a mode, of the search step's those of its plan."""
+    names = sorted({result.mode.schedule for result in modes})
+    one = f"one schedule each of {', '.join(names)}" if len(names) > 1 else f"one {names[0]} schedule"
+    searched = sum(len(step.runs) for result in modes for step in result.steps)
+    more = f", {searched} runs of the search step" if searched else ""
+    return f"{one} at seed {options.seed}{more}"
+
+
+def _situations_missed(operator: Operator, options: Options, modes: Sequence[ModeResult]) -> list[str]:
+    """Situations that no search step met, with the reason."""
+    fine = next((result.mode for result in modes if result.mode.name == "fine"), None)
+    if not options.search:
+        return ["no search step (--no-search): one schedule a mode, no situation but launches"]
+    if fine is None:
+        return ["the situations of the search step belong to the fine mode (--sync)"]
+    reasons = not_run(setting_of(operator, options, fine, modes[0].dtype))
+    return [f"not met: {SITUATIONS[name].title} ({name}): {reason}" for name, reason in reasons.items()]
+
+
 def _hardware_limit(options: Options) -> str:
     unsaid = "speed" if options.compile_for else "speed or about what a vendor's compiler emits (--compile-for)"
     return f"simulated ranks: nothing ran on hardware, nothing is said about {unsaid}"
-
-
-def finding_weights(log: FindingLog, profile: str) -> Mapping[str, list[Finding]]:
-    """Findings sorted by what they do to the verdict: "fails" (errors first), "hazards" and "notes"."""
-    sorted_out: dict[str, Any] = {"fails": [], "hazards": [], "notes": []}
-    for finding in sorted(log, key=lambda found: list(Severity).index(found.severity)):
-        kind = "fails" if finding.fails(profile) else "hazards" if finding.severity is Severity.HAZARD else "notes"
-        sorted_out[kind].append(finding)
-    return sorted_out

@@ -7,11 +7,11 @@ kind of finding names it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tdist.errors import UsageError
-from tdist.findings import KINDS, Finding
+from tdist.findings import KINDS, Finding, Severity
 from tdist.findings.kinds import PREFIX
 from tdist.text import did_you_mean
 
@@ -95,3 +95,19 @@ def unused(suppressions: Iterable[Suppression], findings: Iterable[Finding]) -> 
     """Those that no finding needs."""
     met = {finding.kind for finding in findings}
     return [suppression for suppression in suppressions if suppression.id not in met]
+
+
+def accept(findings: Iterable[Finding], suppressions: Iterable[Suppression]) -> tuple[Finding, ...]:
+    """The same findings, suppressed ones as notes that say who accepts them and why: a note fails nothing."""
+    reasons = {suppression.id: suppression for suppression in suppressions}
+    return tuple(_accepted(f, reasons[f.kind]) if f.kind in reasons else f for f in findings)
+
+
+def _accepted(finding: Finding, by: Suppression) -> Finding:
+    more = {"suppressed": by.reason, "suppressed_by": by.origin, "suppressed_severity": finding.severity.value}
+    return replace(finding, severity=Severity.NOTE, data={**finding.data, **more})
+
+
+def is_suppressed(finding: Finding) -> bool:
+    """Whether somebody accepts it."""
+    return "suppressed" in finding.data

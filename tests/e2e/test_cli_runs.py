@@ -44,7 +44,7 @@ def test_two_runs_with_one_seed_differ_in_nothing_but_the_run(tmp_path):
         reports.append(json.loads((tmp_path / name).read_text()))
     assert reports[0].pop("run").keys() == reports[1].pop("run").keys()
     assert reports[0] == reports[1]
-    assert reports[0]["schema_version"] == 1
+    assert reports[0]["schema_version"] == 2
     assert [mode["mode"]["name"] for mode in reports[0]["modes"]] == ["fine", "barrier"]
 
 
@@ -243,14 +243,14 @@ def test_a_lost_engine_is_the_machines_fault_and_no_diagnosis(monkeypatch):
     from tdist.errors import ProcessLost
     from tdist.verify.worlds import ProcessRunner
 
-    real = ProcessRunner.run
+    real = ProcessRunner.execute
 
-    def lost_in_fine(self, job, mode, poison):
-        if mode.name == "fine":
+    def lost_in_fine(self, spec):
+        if not spec.world["drained"]:
             raise ProcessLost("the fork server (pid 1) was killed by SIGKILL")
-        return real(self, job, mode, poison)
+        return real(self, spec)
 
-    monkeypatch.setattr(ProcessRunner, "run", lost_in_fine)
+    monkeypatch.setattr(ProcessRunner, "execute", lost_in_fine)
     result = run("all_gather", "--shape", "m=4,n=4", "--nranks", "1")
     assert result.exit_code == 3
     assert "UNDECIDED  all_gather" in result.output

@@ -42,6 +42,7 @@ def _golden_local(case: Case, rank: int, inputs_by_rank: list[dict[str, torch.Te
 
 @operator(
     shape={"m": 256, "n": 128},
+    small={"m": 10, "n": 24},
     sync=("fine", "barrier"),
     inputs=_inputs,
     golden=_golden,

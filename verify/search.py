@@ -1,0 +1,94 @@
+"""The search step of a mode: the runs of its plan, one after another, each judged by findings and outputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from tdist.verify.attempts import Attempt, attempt
+from tdist.verify.plan import Planned
+from tdist.verify.rank_job import LaunchResult
+from tdist.verify.results import SearchRun, StepResult
+from tdist.verify.suppressions import Suppression, accept
+from tdist.verify.worlds import Runner
+
+SEARCH = "search"
+STOPPED_ALIKE = 3
+"""If so many runs have stopped early and none has not, the rest is left out: they would stop as well."""
+_Outputs = Sequence[list[LaunchResult] | None]
+
+
+def search(runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppression] = ()) -> StepResult:
+    """Run a plan; what a run found is a result, also where it could not finish."""
+    begin = time.monotonic()
+    runs: list[SearchRun] = []
+    outputs: dict[str, _Outputs] = {}
+    broken: Attempt | None = None
+    for planned in plan:
+        made = attempt(runner, planned.spec)
+        findings = accept(made.world.findings, suppressions)
+        runs.append(_judged(planned, replace(made, world=replace(made.world, findings=findings)), outputs))
+        if made.exit_code > 1 or (made.world.error and not findings):
+            broken = made
+            break
+        if _all_stop(runs):
+            break
+    return StepResult(
+        SEARCH,
+        findings=tuple(finding for run in runs for finding in run.findings),
+        error=f"{runs[-1].planned.name}: {broken.world.error}" if broken else "",
+        exit_code=broken.exit_code if broken else 1,
+        seconds=time.monotonic() - begin,
+        runs=tuple(runs),
+        left_out=tuple(plan[len(runs) :]),
+    )
+
+
+def _all_stop(runs: Sequence[SearchRun]) -> bool:
+    return len(runs) >= STOPPED_ALIKE and all(run.error for run in runs)
+
+
+def _judged(planned: Planned, made: Attempt, outputs: dict[str, _Outputs]) -> SearchRun:
+    """What is to be said of a run; notes the outputs of a run that others have to agree with."""
+    world = made.world
+    if planned.like == planned.name:
+        outputs[planned.name] = world.ranks
+        differences = tuple(_not_golden(world.ranks))
+    else:
+        differences = tuple(_unlike(outputs.get(planned.like, ()), world.ranks))
+    return SearchRun(planned, world.findings, differences, world.error, world.choices)
+
+
+def _not_golden(ranks: _Outputs) -> Iterator[str]:
+    for rank, launch, result in _launches(ranks):
+        for name, comparison in result.comparisons.items():
+            if not comparison.passed:
+                wrong = f"{len(comparison.wrong_tiles)} of {comparison.tiles} tiles"
+                yield f"rank {rank} launch {launch} {name}: {wrong} are not the golden's"
+
+
+def _unlike(expected: _Outputs, got: _Outputs) -> Iterator[str]:
+    reference = {(rank, launch): result.checksums for rank, launch, result in _launches(expected)}
+    for rank, launch, result in _launches(got):
+        for name, sums in _unequal(reference.get((rank, launch), {}), result.checksums):
+            yield f"rank {rank} launch {launch} {name}: {sums} are not those of the run that it has to agree with"
+
+
+def _unequal(expected: Mapping[str, list[int]], got: Mapping[str, list[int]]) -> Iterator[tuple[str, str]]:
+    for name in expected.keys() & got.keys():
+        wrong = sum(one != other for one, other in zip_longest(expected[name], got[name]))
+        if wrong:
+            yield name, f"{wrong} of {len(expected[name])} tiles"
+
+
+def _launches(ranks: _Outputs) -> Iterator[tuple[int, int, LaunchResult]]:
+    for rank, launches in enumerate(ranks):
+        for launch, result in enumerate(launches or ()):
+            yield rank, launch, result
+
+
+def found_by(runs: Iterable[SearchRun], key: tuple) -> list[str]:
+    """Names of the runs that met a finding of this key."""
+    return [run.planned.name for run in runs if any(finding.key == key for finding in run.findings)]
