@@ -49,7 +49,7 @@ corpus.pair(
     golden="push",
     launches=2,
     why="a single buffer is stored to again without a credit",
-    source="design 5, situations: two launches on one workspace; ordering model: buffer reuse",
+    source="situations: two launches on one workspace; ordering model: buffer reuse",
 )
 
 
@@ -102,7 +102,7 @@ corpus.pair(
     golden="push",
     launches=2,
     why="the credit is awaited and its token dropped: the wait is deleted",
-    source="ascend-facts 9: wait token not consumed, wait deleted",
+    source="failure causes: wait token not consumed, wait deleted",
 )
 
 
@@ -127,7 +127,7 @@ corpus.pair(
     nranks=3,
     launches=2,
     why="in a ring the credit goes to the neighbour that receives, not to the one that sends",
-    source="mutation of design 5: wrong peer; seed 002, ring",
+    source="mutations: wrong peer; seed 002, ring",
 )
 
 
@@ -150,7 +150,7 @@ corpus.pair(
     golden="push",
     launches=3,
     why="two halves allow one step ahead; nothing keeps the producer from the third",
-    source="design 5, situations: a fast producer two steps ahead",
+    source="situations: a fast producer two steps ahead",
 )
 
 
@@ -176,7 +176,7 @@ corpus.pair(
     golden="push",
     tiles=4,
     why="a ring of two buffers, with the credit awaited of three steps ago",
-    source="design 5, situations: a fast producer two steps ahead",
+    source="situations: a fast producer two steps ahead",
 )
 
 
@@ -226,7 +226,7 @@ corpus.pair(
     golden="push",
     launches=2,
     why="peers pull from a buffer that its owner fills again in its next launch",
-    source="design 5, situations: two launches on one workspace",
+    source="situations: two launches on one workspace",
 )
 
 
@@ -247,7 +247,7 @@ corpus.pair(
     golden="push",
     launches=2,
     why="producer and consumer count the halves differently: the consumer reads the previous launch's",
-    source="ascend-facts 9: slot overlap between rounds",
+    source="failure causes: slot overlap between rounds",
 )
 
 
@@ -267,7 +267,7 @@ corpus.pair(
     golden="push",
     launches=2,
     why="the signal goes to the slot of the other half",
-    source="ascend-facts 9: slot overlap between rounds; mutation of design 5: wrong slot",
+    source="failure causes: slot overlap between rounds; mutations: wrong slot",
 )
 
 
@@ -299,7 +299,7 @@ corpus.pair(
     golden="push",
     launches=3,
     why="the epoch is a host argument, and a replayed graph passes the recorded one for ever",
-    source="design 5, situations: a replayed launch with frozen arguments",
+    source="situations: a replayed launch with frozen arguments",
 )
 
 
@@ -330,7 +330,7 @@ corpus.pair(
     golden="push",
     tiles=2,
     why="two kernels of one call share buffer, signal and epoch: the first one's signal satisfies the second",
-    source="ascend-facts 9: stale signal, missing epoch",
+    source="failure causes: stale signal, missing epoch",
 )
 
 
@@ -361,7 +361,7 @@ corpus.pair(
     golden=two_on_the_last,
     nranks=3,
     why="the places of two ranks overlap: offsets in the wrong unit",
-    source="ascend-facts 9: bytes against elements, slot overlap",
+    source="failure causes: bytes against elements, slot overlap",
 )
 
 
@@ -385,7 +385,7 @@ corpus.pair(
     golden="gather",
     nranks=3,
     why="each rank stores in the target's place instead of its own: all meet in one tile",
-    source="ascend-facts 9: put/get direction; seed 001, 5.2",
+    source="failure causes: put/get direction; seed 001, 5.2",
 )
 
 
@@ -409,7 +409,7 @@ corpus.pair(
     finds("race", "init", "push-on-init"),
     golden="gather",
     why="each rank clears its own buffer at the start, when a fast peer has pushed already",
-    source="design 5, situations: local initialisation that comes late",
+    source="situations: local initialisation that comes late",
 )
 
 
@@ -441,7 +441,7 @@ corpus.pair(
     golden=first_on_the_last,
     nranks=3,
     why="a rank that has nothing to send does not signal either",
-    source="design 5, situations: a rank with no work",
+    source="situations: a rank with no work",
 )
 
 
@@ -465,7 +465,7 @@ corpus.pair(
     summed=True,
     launches=2,
     why="partial sums are added to what the launch before left in the buffer",
-    source="design 5, situations: two launches on one workspace; seed 001, 2.2",
+    source="situations: two launches on one workspace; seed 001, 2.2",
 )
 
 
@@ -524,5 +524,5 @@ corpus.pair(
     golden="push",
     launches=2,
     why="the producer waits for as many credits as it is about to send: both sides wait",
-    source="ascend-facts 9: signal value is not the wait value",
+    source="failure causes: signal value is not the wait value",
 )

@@ -200,7 +200,7 @@ corpus.pair(
     golden="push",
     tiles=3,
     why="signals are sent for pairs of tiles, the odd last tile gets none",
-    source="ascend-facts 9: tail handling",
+    source="failure causes: tail handling",
 )
 
 
@@ -222,7 +222,7 @@ corpus.pair(
     grid=2,
     tiles=2,
     why="the output places of two programs overlap and leave a rest",
-    source="seed 001, 6: masks and tails; ascend-facts 9: tail handling",
+    source="seed 001, 6: masks and tails; failure causes: tail handling",
 )
 
 
@@ -367,5 +367,5 @@ corpus.pair(
     buffers={"data": Buf(2 * 256)},
     summed=True,
     why="the wait for one's own panel was hoisted out of the loop over panels",
-    source="seed 001, 2.1: all-gather and matrix product; ascend-facts 9: token not consumed",
+    source="seed 001, 2.1: all-gather and matrix product; failure causes: token not consumed",
 )

@@ -31,7 +31,7 @@ corpus.pair(
     golden="push",
     profile="ascend",
     why="a signal SET does not drain the store before it",
-    source="ascend-facts 9: no fence/quiet between data store and notify",
+    source="failure causes: no fence/quiet between data store and notify",
 )
 
 
@@ -56,7 +56,7 @@ corpus.pair(
     golden="push",
     profile="ascend",
     why="the fence stands before the store that it should drain",
-    source="ascend-facts 9: no fence/quiet between data store and notify",
+    source="failure causes: no fence/quiet between data store and notify",
 )
 
 
@@ -85,7 +85,7 @@ corpus.pair(
     tiles=2,
     profile="ascend",
     why="only the first of two stores is drained",
-    source="ascend-facts 9: no fence/quiet between data store and notify",
+    source="failure causes: no fence/quiet between data store and notify",
 )
 
 
@@ -113,7 +113,7 @@ corpus.pair(
     tiles=2,
     profile="ascend",
     why="one fence behind the loop that stores and signals tile by tile",
-    source="ascend-facts 9: no fence/quiet between data store and notify",
+    source="failure causes: no fence/quiet between data store and notify",
 )
 
 
@@ -136,7 +136,7 @@ corpus.pair(
     golden="push",
     profile="ascend",
     why="a flag raised by int_p does not drain the store before it either",
-    source="ascend-facts 9: no fence/quiet between data store and notify",
+    source="failure causes: no fence/quiet between data store and notify",
 )
 
 

@@ -49,7 +49,7 @@ corpus.pair(
     finds("race", "late-store", "early-load"),
     golden="push",
     why="the signal is sent before the data",
-    source="design 5, situations: payload and signal in either order",
+    source="situations: payload and signal in either order",
 )
 
 
@@ -99,7 +99,7 @@ corpus.pair(
     finds("deadlock", "unsignalled"),
     golden="push",
     why="the producer signals itself instead of the consumer",
-    source="mutation of design 5: wrong peer",
+    source="mutations: wrong peer",
 )
 
 
@@ -123,7 +123,7 @@ corpus.pair(
     golden="ring",
     nranks=3,
     why="the data goes to the right neighbour, the signal to the left one",
-    source="mutation of design 5: wrong peer; seed 002, ring",
+    source="mutations: wrong peer; seed 002, ring",
 )
 
 
@@ -176,7 +176,7 @@ corpus.pair(
     golden="push",
     launches=3,
     why="every launch signals 1: the second one is satisfied by the first one's signal",
-    source="ascend-facts 9: stale signal from the previous launch, missing epoch",
+    source="failure causes: stale signal from the previous launch, missing epoch",
 )
 
 
@@ -198,7 +198,7 @@ corpus.pair(
     finds("race", "signal-before-reset", "reset-at-start"),
     golden="push",
     why="the kernel zeroes its slot at its start, where the peer may have signalled already",
-    source="ascend-facts 9: signal zeroing races with remote notify",
+    source="failure causes: signal zeroing races with remote notify",
 )
 
 
@@ -228,7 +228,7 @@ corpus.pair(
     golden="push",
     launches=2,
     why="the slot is reset behind the credit, which the producer answers with the next signal",
-    source="ascend-facts 9: signal not reset before it is used again",
+    source="failure causes: signal not reset before it is used again",
 )
 
 
@@ -259,7 +259,7 @@ corpus.pair(
     host=zero_late,
     golden="push",
     why="the host zeroes the signals and meets the others without waiting for its own stream",
-    source="ascend-facts 9: need sync and barrier after zero-fill",
+    source="failure causes: need sync and barrier after zero-fill",
 )
 
 
@@ -278,7 +278,7 @@ corpus.pair(
     host=zero_unmet,
     golden="push",
     why="each host zeroes its signals before its launch, and a fast peer has signalled by then",
-    source="ascend-facts 9: need sync and barrier after zero-fill",
+    source="failure causes: need sync and barrier after zero-fill",
 )
 
 
@@ -295,7 +295,7 @@ corpus.pair(
     buffers={"sig": Buf(128, torch.int32, fill=None)},
     golden="push",
     why="nobody zeroes the signal tensor: what it held before may pass for a signal",
-    source="ascend-facts 9: stale signal of a killed run",
+    source="failure causes: stale signal of a killed run",
 )
 
 
@@ -318,7 +318,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="two ranks signal words of one 64-byte line: a write-back can undo the other's",
-    source="ascend-facts 9: concurrent writers in one 64 B line (lost update)",
+    source="failure causes: concurrent writers in one 64 B line (lost update)",
 )
 
 
@@ -340,7 +340,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="slots lie side by side as on NVIDIA; a wait for two slots polls 64 bytes apart",
-    source="ascend-facts 9: wait slots, strides 64 B on Ascend but contiguous on NVIDIA",
+    source="failure causes: wait slots, strides 64 B on Ascend but contiguous on NVIDIA",
 )
 
 
@@ -377,7 +377,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="two signal tensors of one element are 16 bytes apart, in one line",
-    source="ascend-facts 9: 16 B default alignment",
+    source="failure causes: 16 B default alignment",
 )
 
 
@@ -413,7 +413,7 @@ corpus.pair(
     golden=header_golden,
     nranks=3,
     why="the flag is embedded in the message, in a line that another rank stores to",
-    source="ascend-facts 9: concurrent writers in one 64 B line",
+    source="failure causes: concurrent writers in one 64 B line",
 )
 
 
@@ -460,7 +460,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="a counter of two producers is set instead of added to",
-    source='ascend-facts 9: notify(sig_op="add") becomes set',
+    source='failure causes: notify(sig_op="add") becomes set',
 )
 
 
@@ -507,7 +507,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="the counter is awaited at the number of ranks; the waiter itself never adds",
-    source="ascend-facts 9: signal value is not the wait value",
+    source="failure causes: signal value is not the wait value",
 )
 
 
@@ -531,7 +531,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="the counter is awaited at one producer less than there are",
-    source="ascend-facts 9: EQ wait overshoot (add)",
+    source="failure causes: EQ wait overshoot (add)",
 )
 
 
@@ -556,7 +556,7 @@ corpus.pair(
     nranks=3,
     launches=2,
     why="the counter goes on counting, every launch waits for the first one's total",
-    source="ascend-facts 9: stale counter from the previous launch",
+    source="failure causes: stale counter from the previous launch",
 )
 
 
@@ -608,7 +608,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="the signal tensor has one word for each slot; slots are 64 bytes apart",
-    source="ascend-facts 9: wait slots, strides 64 B on Ascend",
+    source="failure causes: wait slots, strides 64 B on Ascend",
 )
 
 
@@ -706,5 +706,5 @@ corpus.pair(
     golden="push",
     launches=2,
     why="the consumer lowers the flag itself; nothing orders that before the next raise",
-    source="ascend-facts 9: stale signal; ordering model: concurrent SET",
+    source="failure causes: stale signal; ordering model: concurrent SET",
 )

@@ -72,7 +72,7 @@ corpus.pair(
     finds("lost-wait", "dead-wait"),
     golden="push",
     why="nobody uses the token, so the compiler deletes the wait",
-    source="ascend-facts 9: wait token not consumed; seed 001, rule 3 of 1.1",
+    source="failure causes: wait token not consumed; seed 001, rule 3 of 1.1",
 )
 
 
@@ -99,7 +99,7 @@ corpus.pair(
     golden="push",
     tiles=3,
     why="the token is consumed on the first of three pointers only; the other loads may go before the wait",
-    source="ordering model: waiting once and loading three tensors; ascend-facts 9: load hoisted",
+    source="ordering model: waiting once and loading three tensors; failure causes: load hoisted",
 )
 
 
@@ -223,7 +223,7 @@ corpus.pair(
     golden="gather",
     nranks=3,
     why="the wait is on the slot of the rank at the opposite distance, not of the rank whose tile is read",
-    source="seed 001, 5.2: rotated targets; ascend-facts 9: signal slot mix-up",
+    source="seed 001, 5.2: rotated targets; failure causes: signal slot mix-up",
 )
 
 
@@ -243,7 +243,7 @@ corpus.pair(
     finds("deadlock", "own-slot"),
     golden="push",
     why="the consumer waits on the slot of its own rank, which nobody signals",
-    source="ascend-facts 9: hang, a slot that is never signalled",
+    source="failure causes: hang, a slot that is never signalled",
 )
 
 
@@ -271,7 +271,7 @@ corpus.pair(
     golden="push",
     launches=3,
     why="the producer signals the epoch, the consumer waits for 1",
-    source="ascend-facts 9: signal value is not the wait value; missing epoch",
+    source="failure causes: signal value is not the wait value; missing epoch",
 )
 
 
@@ -296,7 +296,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="one slot is polled for two producers",
-    source="ascend-facts 9: number of slots of a wait",
+    source="failure causes: number of slots of a wait",
 )
 
 
@@ -323,7 +323,7 @@ corpus.pair(
     golden="collect",
     nranks=3,
     why="the loop of waits stops one source early",
-    source="ascend-facts 9: tail handling",
+    source="failure causes: tail handling",
 )
 
 
@@ -379,7 +379,7 @@ corpus.pair(
     golden="push",
     tiles=2,
     why="two chunks count up one word; a wait compares for equality and may never see the first value",
-    source="ascend-facts 9: EQ wait overshoot",
+    source="failure causes: EQ wait overshoot",
 )
 
 
@@ -446,7 +446,7 @@ corpus.pair(
     golden="push",
     tiles=2,
     why="two rounds are signalled by the same value of the same word; the compiler makes one wait of the two",
-    source="ascend-facts 9: missing epoch; ordering model: two waits merged",
+    source="failure causes: missing epoch; ordering model: two waits merged",
 )
 
 

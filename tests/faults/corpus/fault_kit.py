@@ -22,7 +22,7 @@ A pair reads like this::
         golden="push",
         profile="ascend",
         why="a SET does not drain the store before it",
-        source="ascend-facts 9: no fence/quiet between data store and notify",
+        source="failure causes: no fence/quiet between data store and notify",
     )
 
 The kernel's arguments are filled in by name: `x` (this rank's input of `tiles` tiles), `out` (private, zeros, as long
@@ -176,7 +176,7 @@ class Pair:
     Attributes:
         expected: what the default run of the faulty variant has to give; at least one fails the run under `profile`.
         why: the mistake, in a sentence.
-        source: where it is known from: a row of `ascend-facts.md` 9, a rule of a seed, a situation of design 5.
+        source: where it is known from: a row of the documented failure causes, a rule of a seed, a situation of the default run.
         notes: ids of notes that the twin may give.
         missed: why the tool does not find it, empty if it does.
         false_alarm: why the twin is not silent, empty if it is.
