@@ -15,6 +15,7 @@ from tdist.verify.suppressions import format_suppressions, full_id, parse_suppre
 SYNC_CHOICES = ("both", "fine", "barrier")
 PROFILES = ("seed", "ascend")
 PLATFORMS = ("sim",)
+MEMORIES = ("plain", "adversarial")
 BARRIER_ALL_CHOICES = ("false", "true", "both")
 MAX_SEED = 2**63 - 1
 MAX_SEEDS = 1000
@@ -116,6 +117,9 @@ class Options:
         repeat=True,
     )
     detect: bool = _option(True, "Race detection.", flag=True)
+    memory: str = _option(
+        "plain", "Adversarial memory lets what nothing orders come late, to show a race as wrong.", choices=MEMORIES
+    )
     compile_for: tuple[str, ...] = _option(
         (),
         "Also compile what the operator launches with the vendor's compiler for these chips, and check what comes out.",
@@ -136,6 +140,9 @@ class Options:
         _check_known("--sync", self.sync, SYNC_CHOICES)
         _check_known("--profile", self.profile, PROFILES)
         _check_known("--platform", self.platform, PLATFORMS)
+        _check_known("--memory", self.memory, MEMORIES)
+        if self.memory != "plain" and not self.detect:
+            raise UsageError("--memory adversarial needs race detection, which knows what nothing orders: no --no-detect")
         if self.schedule:
             from tdist.platforms.sim import schedulers
 

@@ -99,12 +99,13 @@ def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
         "profile": options.profile,
         "poison": poison,
         "drained": mode.drained,
+        "memory": options.memory,
     }
 
 
 def recording_config(options: Options, mode: Mode) -> dict[str, Any]:
     """The same for a run that only notes launches."""
-    return {**world_config(options, mode, POISONS[0]), "detect": False}
+    return {**world_config(options, mode, POISONS[0]), "detect": False, "memory": "plain"}
 
 
 class ProcessRunner:

@@ -781,6 +781,11 @@ class Detector:
             met = self._met[key] = (finding, first.site, second.site)
         self._sink(met[0])
 
+    @property
+    def races_met(self) -> int:
+        """How often an access raced."""
+        return self._races_met
+
     def stats(self) -> DetectorStats:
         """Sizes and counts of now."""
         records = [record for shadow in self._shadows.values() for record in shadow.records]

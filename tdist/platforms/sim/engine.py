@@ -21,9 +21,10 @@ import torch
 from tdist.errors import KernelError, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding, FindingLog, Party, make
 from tdist.platforms.sim import collection, deadlock
+from tdist.platforms.sim.adversary import Adversary
 from tdist.platforms.sim.agents import Agent, AgentFault, AtPoll, AtWait
 from tdist.platforms.sim.barriers import Barriers
-from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock, join_ends
+from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock, floor_of, join_ends
 from tdist.platforms.sim.compiled_facts import findings_of
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.device_tensors import Box, View
@@ -68,6 +69,7 @@ class Engine:
         self.detector = self.detector_type(self.log.add) if config.detect else None
         self.guard = LineGuard(self.log.add, self.detector, self.memory) if self.detector is not None else None
         self.words = SyncWords(self.log.add, self.wake, _raise, self.guard, config.drained, config.poison)
+        self.adversary = self._adversary()
         self.barriers = Barriers(config.nranks, self.wake, self._participants, _raise, config.drained)
         self.tracer = Tracer(self) if config.trace else None
         self.scheduler = self._scheduler()
@@ -241,6 +243,8 @@ class Engine:
         self.words.close()
         if self.tracer is not None:
             self.tracer.close()
+        if self.adversary is not None:
+            self.adversary.close()
         if self.detector is not None:
             self.detector.close()
         self.memory.close()
@@ -253,7 +257,10 @@ class Engine:
                 self._give_slots(stream)
             for stream in self.streams:
                 stream.look_ahead()
-            self.detector.prune(self._alive())
+            alive = self._alive()
+            self.detector.prune(alive)
+            if self.adversary is not None:
+                self.adversary.prune(floor_of(alive))
         while self.stopped is None:
             self._leave = False
             for stream in self.streams:
@@ -395,6 +402,8 @@ class Engine:
             entry = launch.kernel.entry(core)
             made = entry(ag, *launch.program_id(program), *launch.grid, *launch.args)
             ag.body, ag.step = made, made.__next__
+            if self.adversary is not None:
+                self.adversary.attend(ag)
             launch.agents[program, core] = ag
             ag.position = len(self.runnable)
             self.runnable.append(ag)
@@ -478,6 +487,8 @@ class Engine:
 
     def _note_write(self, stream: Stream, span: Span, site: Any) -> None:
         box = (span.off, span.rows, span.stride, span.width)
+        if self.adversary is not None:
+            self.adversary.host_write(stream, span, site)
         if self.detector is not None:
             self.detector.host_write(stream, span.al, *box, site)
         if self.guard is not None and span.al.guards:
@@ -583,6 +594,8 @@ class Engine:
         al.freed = True
         if self.guard is not None:
             self.guard.gone(al)
+        if self.adversary is not None:
+            self.adversary.drop(al)
         if self.detector is not None:
             self.detector.drop(al)
 
@@ -633,6 +646,13 @@ class Engine:
         config = self.config
         made = make_scheduler(config.scheduler) if config.choices is None else ReplayScheduler(config.choices)
         made.start(config.seed)
+        return made
+
+    def _adversary(self) -> Adversary | None:
+        if self.config.memory == "plain" or self.detector is None:
+            return None
+        made = Adversary(self._choose, self.detector, self.memory, self.config.profile == "ascend")
+        made.listen(self.words, self.guard)
         return made
 
     def _clocks(self, role: str, rank: int) -> AgentClocks | None:

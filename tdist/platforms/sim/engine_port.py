@@ -71,9 +71,10 @@ class EnginePort:
         """
         from tdist.platforms.sim.compiler import SimOptions, compile_kernel
 
-        mutant = mutant_to_run(kernel, self.engine.config.mutation)
-        traced = self.engine.config.trace
-        options = SimOptions(mutation=mutant, detect=self.engine.config.detect, fuse=not traced, trace=traced)
+        config = self.engine.config
+        mutant = mutant_to_run(kernel, config.mutation)
+        snapshots = config.memory != "plain"
+        options = SimOptions(config.detect, not config.trace, mutant, config.trace, snapshots)
         return compile_kernel(kernel, options)
 
     def launch(

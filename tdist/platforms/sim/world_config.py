@@ -147,7 +147,6 @@ _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "choices": (lambda: "None or a tuple of integers of at least 0", _is_choices),
     "mutation": (lambda: "the name of a mutant, or empty", lambda value: isinstance(value, str)),
     "max_programs": (lambda: "an integer of at least 0", _whole(0)),
-    "trace": (lambda: "True or False", _is_bool),
     "memory": (lambda: f"one of {', '.join(MEMORIES)}", lambda value: value in MEMORIES),
     "trace": (lambda: "True or False", _is_bool),
     "late_rank": (lambda: "a rank, or -1", _whole(-1, _MAX_RANKS - 1)),

@@ -372,8 +372,8 @@ def _emit_panel(g: Generator, panel: Panel, kk: str) -> str:
     op = panel.load.op
     wide = pointer.element.name in NARROW
     spec = spec_text(g, op, pointer, "load")
-    cache = "TILES" if wide else "None"
-    function = g.module.define("P", f"load_box({spec}, wide={wide}, view={not wide}, cache={cache})")
+    cache, view = "TILES" if wide else "None", not wide and not g.module.options.snapshots
+    function = g.module.define("P", f"load_box({spec}, wide={wide}, view={view}, cache={cache})")
     g.count(op, "panel")
     shape, address, strides, box = _place(g, panel, kk)
     fill = fill_text(g, access)

@@ -208,7 +208,7 @@ def _load_box(g: Generator, op: Operation, access: Access) -> None:
     wide = narrow and feeds_only_dot(result)
     is_plain_fill = access.fill is None or g.is_uniform(access.fill)
     cached = wide and is_plain_fill and (access.mask is None or access.fill is not None)
-    view = not wide and view_is_safe(op)
+    view = not wide and view_is_safe(op) and not g.module.options.snapshots
     options = f"wide={wide}, view={view}, raw={view and only_stored(op)}, cache={'TILES' if cached else None}"
     function = g.module.access("L", "load_box", spec_text(g, op, pointer, "load"), options, op)
     g.count(op, "rows" if pointer.lattice.vecs else "slice")
