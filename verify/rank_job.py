@@ -115,6 +115,7 @@ def _launch_all(
     leading = () if operator.workspace is None else (workspace,)
     with _users_code(operator, "the host function", operator.host):
         returned = [operator.named_outputs(operator.host(rt, case, *leading, **given)) for given in inputs]
+    _describe(rt, inputs, returned)
     rt.synchronize()
     outputs = [{name: value.detach().cpu().clone() for name, value in named.items()} for named in returned]
     if on_output is not None:
@@ -126,6 +127,19 @@ def _launch_all(
             workspace.close()
     release_shmem()
     return outputs
+
+
+def _describe(
+    rt: RankRuntime, inputs: list[dict[str, torch.Tensor]], outputs: list[dict[str, torch.Tensor]]
+) -> None:
+    """Tell a traced run what inputs and outputs are called."""
+    describe = getattr(rt, "describe", None)
+    if describe is None:
+        return
+    for role, named in (("input", inputs), ("output", outputs)):
+        for launch, tensors in enumerate(named):
+            for name, tensor in tensors.items():
+                describe(tensor, name, role, launch)
 
 
 def _result(
