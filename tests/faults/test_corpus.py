@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from fault_kit import MARKER, Outcome, Pair, module_pairs, weighs
 
-from tdist.errors import TdistError
 from tdist.findings.kinds import KINDS
-from tdist.verify import Operator
-from tdist.verify.modes import Mode
-from tdist.verify.rank_job import Job
-from tdist.verify.worlds import POISONS, ThreadRunner
+from tdist.verify import Operator, verify
+from tdist.verify.results import StepResult
 
 FILES = sorted((Path(__file__).parent / "corpus").glob("corpus_*.py"))
 PAIRS = module_pairs(*(importlib.import_module(file.stem) for file in FILES))
-SCHEDULES = [("run-to-block", 0), ("max-sync", 0), *(("random", seed) for seed in range(8))]
 
 
 @pytest.fixture(autouse=True)
@@ -27,24 +24,18 @@ def _one_thread():
 
 
 def default_run(pair: Pair, variant: Operator) -> Outcome:
-    """The exact step on several schedules, until the plan of the default run has them."""
-    options = pair.options(variant)
-    findings, wrong, errors = [], set(), []
-    for name, seed in SCHEDULES:
-        case = variant.case(dtype="fp32", nranks=pair.nranks, seed=seed)
-        job = Job(options.operator, case, pair.launches, policy="exact")
-        try:
-            result = ThreadRunner(variant, options).run(job, Mode("fine", "fine", False, name), POISONS[0])
-        except TdistError as error:
-            findings += getattr(error, "findings", ())
-            errors.append(str(error))
-            continue
-        findings += result.findings
-        errors += [result.error] if result.error else []
-        for rank, launches in enumerate(result.ranks):
-            compared = [c for launch in launches or () for c in launch.comparisons.values()]
-            wrong |= {(rank, tile[0]) for c in compared for tile in c.wrong_tiles}
-    return Outcome(tuple(dict.fromkeys(findings)), frozenset(wrong), tuple(dict.fromkeys(errors)))
+    """What `tdist-verify` would say, in this process."""
+    report = verify(variant, pair.options(variant), in_process=True)
+    steps = [step for mode in report.modes for step in mode.steps]
+    wrong = {(rank, tile[0]) for step in steps if step.name == "exact" for rank, tile in wrong_tiles(step)}
+    errors = [error for step in steps for error in (step.error, *(run.error for run in step.runs)) if error]
+    return Outcome(report.verdict, tuple(report.log), frozenset(wrong), tuple(dict.fromkeys(errors)))
+
+
+def wrong_tiles(step: StepResult) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(rank, tile) of all outputs of a step that are not the golden's."""
+    for rank, _, _, comparison in step.comparisons():
+        yield from ((rank, tile) for tile in comparison.wrong_tiles)
 
 
 def params(excuse: str) -> list:
@@ -60,7 +51,7 @@ def params(excuse: str) -> list:
 @pytest.mark.parametrize("pair", params("missed"))
 def test_the_default_run_finds_the_fault_at_its_lines(pair: Pair):
     outcome = default_run(pair, pair.faulty)
-    assert outcome.failing(pair.profile) or outcome.wrong or outcome.errors, "the faulty variant passes"
+    assert outcome.verdict != "verified", "the faulty variant passes"
     missing = [expected for expected in pair.expected if not expected.is_in(outcome)]
     assert not missing, f"{'; '.join(map(str, missing))} not found; the run gave\n{outcome}"
 
@@ -69,7 +60,7 @@ def test_the_default_run_finds_the_fault_at_its_lines(pair: Pair):
 def test_the_twin_is_silent(pair: Pair):
     outcome = default_run(pair, pair.twin)
     loud = [f for f in outcome.findings if weighs(f) or f.kind.removeprefix("tdist.") not in pair.notes]
-    assert not loud and not outcome.wrong and not outcome.errors, str(outcome)
+    assert outcome.verdict == "verified" and not loud, str(outcome)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)

@@ -154,19 +154,16 @@ def refused(text: str) -> Expected:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the default run gave: all findings, (rank, tile) of wrong outputs of exact runs, why runs stopped."""
+    """What the default run gave: verdict, findings, (rank, tile) of wrong outputs of exact runs, why runs stopped."""
 
+    verdict: str
     findings: tuple[Finding, ...]
     wrong: frozenset[tuple[int, int]] = frozenset()
     errors: tuple[str, ...] = ()
 
-    def failing(self, profile: str) -> list[Finding]:
-        """Findings that fail the run."""
-        return [found for found in self.findings if found.fails(profile)]
-
     def __str__(self) -> str:
         lines = [f"{f.kind} [{f.severity.value}] {sorted(lines_of(f))}: {f.title}" for f in self.findings]
-        return "\n".join([*lines, f"wrong (rank, tile): {sorted(self.wrong)}", f"errors: {self.errors}"])
+        return "\n".join([self.verdict, *lines, f"wrong (rank, tile): {sorted(self.wrong)}", f"errors: {self.errors}"])
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ class Pair:
     Attributes:
         expected: what the default run of the faulty variant has to give; at least one fails the run under `profile`.
         why: the mistake, in a sentence.
-        source: where it is known from: a row of the documented failure causes, a rule of a seed, a situation of the default run.
+        source: where it is known from: a documented failure cause, a rule of a seed, a situation of the default run.
         notes: ids of notes that the twin may give.
         missed: why the tool does not find it, empty if it does.
         false_alarm: why the twin is not silent, empty if it is.
