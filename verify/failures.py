@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tdist.findings import Finding
 from tdist.verify.results import Failure, ModeResult, SearchRun, StepResult
+from tdist.verify.sightings import output_digests
 from tdist.verify.worlds import RunSpec
 
 
@@ -17,6 +18,7 @@ class _Run:
     wrong: bool
     error: str
     name: str
+    outputs: tuple[Mapping[str, str], ...]
 
 
 def failures_of(modes: Sequence[ModeResult], profile: str) -> tuple[Failure, ...]:
@@ -33,7 +35,7 @@ def failures_of(modes: Sequence[ModeResult], profile: str) -> tuple[Failure, ...
             defects = {finding.key for finding in failing} or _unexplained(result, run)
             if defects - seen:
                 seen |= defects
-                failures.append(Failure(run.spec, failing, run.wrong, run.error, run.name))
+                failures.append(Failure(run.spec, failing, run.wrong, run.error, run.name, run.outputs))
     return tuple(failures)
 
 
@@ -53,9 +55,9 @@ def _runs(result: ModeResult) -> Iterator[_Run]:
 def _searched(runs: Iterable[SearchRun]) -> Iterator[_Run]:
     for run in runs:
         spec = run.planned.spec.with_world(choices=run.choices) if run.choices else run.planned.spec
-        yield _Run(spec, run.findings, bool(run.differences), run.error, run.planned.name)
+        yield _Run(spec, run.findings, bool(run.differences), run.error, run.planned.name, run.outputs)
 
 
 def _single(step: StepResult, spec: RunSpec) -> _Run:
     wrong = not all(comparison.passed for *_, comparison in step.comparisons())
-    return _Run(spec, step.findings, wrong, step.error, step.name)
+    return _Run(spec, step.findings, wrong, step.error, step.name, output_digests(step.ranks))

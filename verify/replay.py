@@ -17,7 +17,6 @@ import os
 import platform
 import re
 import stat
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import metadata
@@ -32,7 +31,7 @@ from tdist.text import did_you_mean
 from tdist.verify.choice_text import MAX_CHOICES, pack, unpack
 from tdist.verify.operator import DTYPES, MAX_RANKS, SYNC_FORMS, Case, Operator
 from tdist.verify.options import MAX_LAUNCHES, MAX_SEED, PROFILES
-from tdist.verify.rank_job import Job, LaunchResult
+from tdist.verify.rank_job import Job
 from tdist.verify.sightings import Sighting, sightings
 from tdist.verify.worlds import RunSpec
 
@@ -159,10 +158,11 @@ def replay_of(
     """A failing run as a replay file in `folder` will hold it.
 
     Args:
-        outputs: digests by rank, as `output_digests` makes them.
+        outputs: digests by rank, as `output_digests` makes them; by default those of the failure, if it has some.
     """
     seen = sightings(failure.findings, profile)[:MAX_FINDINGS]
-    found = Found(tuple(map(_printable, seen)), failure.wrong, _one_line(failure.error), tuple(outputs))
+    digests = tuple(outputs or getattr(failure, "outputs", ()))
+    found = Found(tuple(map(_printable, seen)), failure.wrong, _one_line(failure.error), digests)
     return Replay(
         _bounded(failure.spec), operator_text(failure.spec.job.spec, operator, folder), found, profile, versions()
     )
@@ -219,20 +219,6 @@ def digest_of(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return hashlib.sha256(b"").hexdigest()
-
-
-def output_digests(ranks: Sequence[list[LaunchResult] | None]) -> tuple[dict[str, str], ...]:
-    """A digest of each output over all launches, by rank."""
-    return tuple(_rank_digests(launches or ()) for launches in ranks)
-
-
-def _rank_digests(launches: Sequence[LaunchResult]) -> dict[str, str]:
-    digests: dict[str, int] = {}
-    for launch in launches:
-        for name, tiles in launch.checksums.items():
-            packed = b"".join(tile.to_bytes(4, "little") for tile in tiles)
-            digests[name] = zlib.crc32(packed, digests.get(name, 0))
-    return {name: f"{digest:08x}" for name, digest in digests.items()}
 
 
 def versions() -> dict[str, str]:

@@ -12,13 +12,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from tdist.errors import EnvironmentUnfit, ProcessLost, TdistError, UsageError
-from tdist.findings import Finding, render
+from tdist.errors import EnvironmentUnfit, UsageError
+from tdist.findings import Finding, FindingLog, render
+from tdist.verify import attempts
 from tdist.verify.loader import absolute_spec, load_operator
 from tdist.verify.operator import Operator, format_shape
 from tdist.verify.operators import BUILTIN
-from tdist.verify.replay import Found, Replay, digest_of, file_digest, output_digests, versions
-from tdist.verify.sightings import Sighting, sightings
+from tdist.verify.replay import Found, Replay, digest_of, file_digest, versions
+from tdist.verify.sightings import Sighting, output_digests, sightings
 from tdist.verify.worlds import POISONS, Runner, RunSpec, WorldResult
 
 BITS_DEPEND_ON = ("torch", "machine", "isa")
@@ -47,18 +48,12 @@ def attempt(runner: Runner, spec: RunSpec, profile: str, operator: Operator | No
         operator: whose outputs are looked at for what nobody wrote, in a second world with other bytes in fresh memory;
             None to leave that out.
 
-    Raises: EnvironmentUnfit, ProcessLost where the machine did not let it run: that says nothing about the kernel.
+    Raises: EnvironmentUnfit where the machine did not let it run: that says nothing about the kernel.
     """
-    try:
-        result = runner.execute(spec)
-    except (EnvironmentUnfit, ProcessLost):
-        raise
-    except TdistError as error:
-        return _broken_off(error, profile)
-    except Exception as error:
-        if not getattr(error, "__notes__", None):  # without a note on the rank it is ours, no host function's
-            raise
-        return Outcome(Found(error=f"{type(error).__name__}: {error}"))
+    made = attempts.attempt(runner, spec)
+    if made.exit_code == EnvironmentUnfit.exit_code:
+        raise EnvironmentUnfit(made.world.error)
+    result = made.world
     if operator is not None and not result.error:
         result = replace(result, findings=result.findings + _unwritten(runner, spec, result, operator))
     return outcome_of(result, profile)
@@ -68,11 +63,6 @@ def outcome_of(result: WorldResult, profile: str) -> Outcome:
     """What speaks against a run that has been made."""
     found = Found(sightings(result.findings, profile), _wrong(result), result.error, output_digests(result.ranks))
     return Outcome(found, result.findings, result.choices)
-
-
-def _broken_off(error: TdistError, profile: str) -> Outcome:
-    findings = tuple(getattr(error, "findings", ()))
-    return Outcome(Found(sightings(findings, profile), error=str(error)), findings)
 
 
 def _wrong(result: WorldResult) -> bool:
@@ -285,9 +275,12 @@ def render_head(located: Located, path: Path, console: Console) -> None:
 
 def render_outcome(comparison: Comparison, outcome: Outcome, profile: str, console: Console) -> None:
     """What came out, finding by finding, and how it compares with the recording."""
-    for finding in (finding for finding in outcome.findings if finding.fails(profile)):
+    log = FindingLog()
+    for finding in outcome.findings:
+        log.add(finding)
+    for finding in log.failing(profile):
         console.print()
-        render(finding, console)
+        render(finding, console, count=log.count(finding))
     console.print()
     console.print(
         Text.assemble(

@@ -29,6 +29,7 @@ class SearchRun:
             by the golden, outputs that are not the golden's.
         error: why it stopped early; empty if it did not.
         choices: what the scheduler chose, for a replay.
+        outputs: digests of outputs by rank, for a replay.
     """
 
     planned: Planned
@@ -36,6 +37,7 @@ class SearchRun:
     differences: tuple[str, ...] = ()
     error: str = ""
     choices: tuple[int, ...] = ()
+    outputs: tuple[Mapping[str, str], ...] = ()
 
     def passed(self, profile: str) -> bool:
         """Whether nothing speaks against it."""
@@ -117,6 +119,7 @@ class Failure:
         wrong: whether outputs differ from what they have to be.
         error: why the run stopped early, in words; empty if it did not.
         found_by: step or name of the search run, for the reader.
+        outputs: digests of outputs by rank.
     """
 
     spec: RunSpec
@@ -124,6 +127,7 @@ class Failure:
     wrong: bool = False
     error: str = ""
     found_by: str = ""
+    outputs: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

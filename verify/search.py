@@ -11,6 +11,7 @@ from tdist.verify.attempts import Attempt, attempt
 from tdist.verify.plan import Planned
 from tdist.verify.rank_job import LaunchResult
 from tdist.verify.results import SearchRun, StepResult
+from tdist.verify.sightings import output_digests
 from tdist.verify.suppressions import Suppression, accept
 from tdist.verify.worlds import Runner
 
@@ -58,7 +59,8 @@ def _judged(planned: Planned, made: Attempt, outputs: dict[str, _Outputs]) -> Se
         differences = tuple(_not_golden(world.ranks))
     else:
         differences = tuple(_unlike(outputs.get(planned.like, ()), world.ranks))
-    return SearchRun(planned, world.findings, differences, world.error, world.choices)
+    digests = output_digests(world.ranks)
+    return SearchRun(planned, world.findings, differences, world.error, world.choices, digests)
 
 
 def _not_golden(ranks: _Outputs) -> Iterator[str]:

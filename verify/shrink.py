@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from tdist.errors import ProcessLost, TdistError, UsageError
+from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.platforms.sim import schedulers
 from tdist.platforms.sim.schedulers.replay import ReplayScheduler
 from tdist.platforms.sim.schedulers.segments import NotedScheduler, Segment, SegmentScheduler, context_switches
@@ -301,7 +301,7 @@ class Shrinker:
         self._budget.spend()
         try:
             outcome = attempt(self.runners.runner(spec.job.case.nranks), spec, self.profile)
-        except ProcessLost:  # a smaller case took a process down: whatever that is, it is not the target
+        except EnvironmentUnfit:  # a smaller case took a process down: whatever that is, it is not the target
             return None
         if not self.target.met(outcome.found):
             return None

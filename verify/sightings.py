@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from tdist.findings import Finding
+from tdist.verify.rank_job import LaunchResult
 
 PAIR = 2
 
@@ -87,3 +89,17 @@ def _places(sites: tuple[Site, ...], moved: bool) -> set[tuple]:
 
 def _name(file: str | None) -> str:
     return PurePath(file).name if file else ""
+
+
+def output_digests(ranks: Sequence[list[LaunchResult] | None]) -> tuple[dict[str, str], ...]:
+    """A digest of each output over all launches, by rank."""
+    return tuple(_rank_digests(launches or ()) for launches in ranks)
+
+
+def _rank_digests(launches: Sequence[LaunchResult]) -> dict[str, str]:
+    digests: dict[str, int] = {}
+    for launch in launches:
+        for name, tiles in launch.checksums.items():
+            packed = b"".join(tile.to_bytes(4, "little") for tile in tiles)
+            digests[name] = zlib.crc32(packed, digests.get(name, 0))
+    return {name: f"{digest:08x}" for name, digest in digests.items()}

@@ -20,11 +20,11 @@ from tdist.verify.replay import (
     _JOB,
     MAX_FILE_BYTES,
     operator_text,
-    output_digests,
     read_replay,
     replay_of,
     write_replay,
 )
+from tdist.verify.sightings import output_digests
 from tdist.verify.worlds import RunSpec
 
 
@@ -186,7 +186,10 @@ def _refusal(path: Path) -> str:
         (_set("choices", "packed", ["import os"]), "choices.packed: 'import' is no choice"),
         (_set("choices", "packed", "0*7"), "choices.packed has to be a list of lines"),
         (_set("profile", "hopper"), "profile has to be one of seed, ascend, got 'hopper'"),
-        (_set("operator", "file", "/etc/passwd.py"), "operator.file has to be empty, or a path to a .py file that goes"),
+        (
+            _set("operator", "file", "/etc/passwd.py"),
+            "operator.file has to be empty, or a path to a .py file that goes",
+        ),
         (_set("operator", "file", "../evil.py"), "operator.file has to be empty"),
         (_set("operator", "file", "a/../../evil.py"), "operator.file has to be empty"),
         (_set("operator", "file", "a//evil.py"), "operator.file has to be empty"),
