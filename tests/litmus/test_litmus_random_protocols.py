@@ -139,13 +139,17 @@ class Dice:
 
 
 class Run:
-    """A protocol in the engine; `trace` is what took effect, in order."""
+    """A protocol in the engine; `trace` is what took effect, in order. A store to data stores its event's number.
 
-    def __init__(self, protocol: Protocol, schedule: tuple[str, int]) -> None:
+    `loads` are the numbers that plain loads have read, `choices` what the scheduler chose.
+    """
+
+    def __init__(self, protocol: Protocol, schedule: tuple[str, int], **world: Any) -> None:
         self.protocol = protocol
         self.trace: list[tuple] = []
+        self.loads: dict[int, int] = {}
         name, seed = schedule
-        self.driver = Driver(protocol.nranks, scheduler=name, seed=seed, heap_bytes=1 << 14)
+        self.driver = Driver(protocol.nranks, scheduler=name, seed=seed, heap_bytes=1 << 14, **world)
         data = self.driver.malloc(DATA_STEP * SIGNALS, "data", alignment=LINE)
         signals = self.driver.malloc(LINE * 4, "sig", alignment=LINE)
         self._spy_barriers()
@@ -154,6 +158,7 @@ class Run:
             self.driver.launch(kernel, data, signals, grid=protocol.grid)
         self.driver.sync()
         self.findings = self.driver.findings
+        self.choices = tuple(self.driver.engine.events)
         self.driver.engine.close()
 
     def _spy_barriers(self) -> None:
@@ -208,10 +213,11 @@ class Run:
         self.trace.append(("op", agent, event))
         if op.kind == "store":
             ag.wr(al, off, 1, 0, 4, site)
-            al.words(4)[off // 4] = op.value
+            al.words(4)[off // 4] = op.value if signal else event
         elif op.kind in ("load", "cached"):
             clk = None if op.token is None else ag.tokens[op.token]
             (ag.rd if op.kind == "load" else ag.rd_cached)(al, off, 1, 0, 4, clk, site)
+            self.loads[event] = al.words(4)[off // 4]
         elif op.kind in ("set", "add"):
             ag.notify(mine, home, op.value, op.place[0], op.kind, 4, site)
         elif op.kind == "fence":
