@@ -20,6 +20,7 @@ from tdist.tools.ending import unwinds_when_told_to_end
 from tdist.tools.files import check_writable, drop_stdout, print_anything, write_json
 from tdist.verify.aftermath import Aftermath
 from tdist.verify.options import Options, dashed
+from tdist.verify.tracing import Tracing
 
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 
@@ -100,6 +101,27 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
     show_default=True,
     help="Where each failing run leaves its file; made when there is one.",
 )
+@click.option(
+    "--trace",
+    "trace_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what the exact step of the first mode did, for Perfetto or chrome://tracing.",
+)
+@click.option(
+    "--trace-element",
+    "trace_elements",
+    multiple=True,
+    metavar="OUT[i,j]",
+    help="Who wrote this element, through copies; OUT[i,j]@RANK@LAUNCH. May be given again.",
+)
+@click.option(
+    "--protocol-map",
+    "map_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw signals, writers, waiters and epochs of that step as SVG.",
+)
 @click.option("--list", "list_only", is_flag=True, help="List built-in operators, schedulers and policies, and exit.")
 @click.version_option(package_name="tdist", prog_name="tdist-verify")
 def command(
@@ -111,6 +133,9 @@ def command(
     shrink: bool,
     repro: Path | None,
     replays: Path,
+    trace_path: Path | None,
+    trace_elements: tuple[str, ...],
+    map_path: Path | None,
     **given: Any,
 ) -> None:
     """Verify OP on simulated ranks against its torch.distributed golden.
@@ -126,11 +151,13 @@ def command(
             raise UsageError("which operator? Give a name (see --list) or path/to/file.py::name")
         aftermath = Aftermath(replay_path, shrink, repro, replays)
         aftermath.check(_given_on_the_command_line([*given, "keep_ir"]))
+        tracing = Tracing(trace_path, trace_elements, map_path)
+        tracing.check()
         if replay_path is not None:
             from tdist.verify.replay_cli import replay_command
 
-            sys.exit(replay_command(aftermath, operator, json_path))
-        sys.exit(_verify(_options(operator or "", given), json_path, keep_ir, aftermath))
+            sys.exit(replay_command(aftermath, operator, json_path, tracing))
+        sys.exit(_verify(_options(operator or "", given), json_path, keep_ir, aftermath, tracing))
 
 
 def _given_on_the_command_line(names: Iterable[str]) -> list[str]:
@@ -149,7 +176,9 @@ def _options(operator: str, given: dict[str, Any]) -> Options:
     return options
 
 
-def _verify(options: Options, json_path: Path | None, keep_ir: Path | None, aftermath: Aftermath) -> int:
+def _verify(
+    options: Options, json_path: Path | None, keep_ir: Path | None, aftermath: Aftermath, tracing: Tracing
+) -> int:
     """Run and report. What cannot be written costs neither the other output nor the verdict."""
     if json_path is not None:
         check_writable("--json", json_path)
@@ -168,14 +197,16 @@ def _verify(options: Options, json_path: Path | None, keep_ir: Path | None, afte
         from tdist.verify.run import verify
 
         operator = load_operator(options.operator)
+        tracing.check_elements(operator, options.nranks, options.launches)
         with LiveReport(sys.stdout, drop_stdout) as live:
-            report = verify(operator, options, boot=boot, observer=live, keep_ir=keep_ir)
+            report = verify(operator, options, boot=boot, observer=live, keep_ir=keep_ir, tracing=tracing)
             try:
                 live.conclude(report)
             finally:
                 if json_path is not None:
                     write_json(json_path, report_json(report))
     aftermath.of(report, operator)
+    tracing.conclude()
     return report.exit_code
 
 

@@ -33,6 +33,7 @@ from tdist.verify.reproduce import (
     render_outcome,
 )
 from tdist.verify.shrink import ProcessRunners, Runners, Shrinker, Shrunk, Target, ThreadRunners
+from tdist.verify.tracing import Tracing
 from tdist.verify.worlds import ProcessRunner, Runner
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ MAX_SHRUNK = 3
 # ---------------------------------------------------------------- a replay file
 
 
-def replay_command(request: Aftermath, operator: str | None, json_path: Path | None) -> int:
+def replay_command(request: Aftermath, operator: str | None, json_path: Path | None, tracing: Tracing) -> int:
     """Run what a file holds, tell what became of it, shrink it and write its script if asked to.
 
     Returns: the exit status: 1 if something still speaks against the run, 0 if nothing does.
@@ -58,7 +59,9 @@ def replay_command(request: Aftermath, operator: str | None, json_path: Path | N
         located = locate(replay, request.replay, operator)
         out = Printer(sys.stdout)
         out.print(lambda console: render_head(located, request.replay or Path(), console))
-        outcome = _once(located, boot)
+        case = located.replay.spec.job
+        tracing.check_elements(located.operator, case.case.nranks, case.launches)
+        outcome = _once(located, boot, tracing)
     comparison = compare_runs(located, outcome)
     out.print(lambda console: render_outcome(comparison, outcome, located.replay.profile, console))
     if json_path is not None:
@@ -70,15 +73,17 @@ def replay_command(request: Aftermath, operator: str | None, json_path: Path | N
             lambda console: line(console, "nothing speaks against the run: there is nothing to shrink or to report")
         )
     out.close()
+    tracing.conclude()
     return comparison.exit_code
 
 
-def _once(located: Located, boot: Boot | None = None) -> Outcome:
+def _once(located: Located, boot: Boot, tracing: Tracing) -> Outcome:
     """The run in rank processes, and a second one in other fresh memory where the file says that this matters."""
     spec = located.replay.spec
     unwritten = any(s.id == "tdist.uninitialised" for s in located.replay.found.sightings)
     with _processes(spec.job.case.nranks, boot) as runner:
-        return attempt(runner, spec, located.replay.profile, located.operator if unwritten else None)
+        traced = tracing.around(runner)
+        return attempt(traced, spec, located.replay.profile, located.operator if unwritten else None)
 
 
 class _processes:

@@ -36,6 +36,7 @@ from tdist.verify.worlds import POISONS, Runner, RunSpec, open_runner, world_con
 
 if TYPE_CHECKING:
     from tdist.verify.compile_for import Compiled
+    from tdist.verify.tracing import Tracing
 
 __all__ = ["Failure", "ModeResult", "Observer", "Report", "StepResult", "finding_weights", "verify"]
 
@@ -67,6 +68,7 @@ def verify(
     boot: Boot | None = None,
     observer: Observer | None = None,
     keep_ir: Path | None = None,
+    tracing: Tracing | None = None,
 ) -> Report:
     """Run `operator` as `options` say.
 
@@ -75,6 +77,7 @@ def verify(
         boot: a fork server for the rank processes that was started ahead.
         observer: hears about each step and mode while the run lasts.
         keep_ir: gets the text of every stage of what is compiled (`Options.compile_for`).
+        tracing: gets the trace of the first run, the exact step of the first mode.
 
     Raises:
         UsageError: options that the operator does not take.
@@ -91,7 +94,8 @@ def verify(
     modes: list[ModeResult] = []
     watching = observer or Observer()
     watching.started(operator, options, cases[0])
-    with open_runner(operator, options, in_process, boot) as runner:
+    with open_runner(operator, options, in_process, boot) as opened:
+        runner = tracing.around(opened) if tracing is not None else opened
         for case in cases:
             for mode in modes_for(operator, options.sync, options.schedule):
                 mine = replace(case, sync=mode.protocol)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tdist.findings import Finding
 from tdist.platforms.sim.process.boot import Boot
+from tdist.trace import Trace
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
 from tdist.verify.options import Options
@@ -81,12 +82,14 @@ class WorldResult:
         ranks: launches of each rank; None for a rank that did not finish.
         error: why the world stopped early, in words; empty if it did not.
         choices: what the scheduler chose, for `WorldConfig.choices`.
+        trace: what happened, where the world was traced.
     """
 
     ranks: tuple[list[LaunchResult] | None, ...]
     findings: tuple[Finding, ...] = ()
     error: str = ""
     choices: tuple[int, ...] = ()
+    trace: Trace | None = None
 
 
 def world_config(options: Options, mode: Mode, poison: int) -> dict[str, Any]:
@@ -126,7 +129,8 @@ class ProcessRunner:
             value if isinstance(value, BaseException) else [LaunchResult.from_json(result) for result in value]
             for value in returned
         ]
-        return world_result(launches, self._pool.findings(), self._pool.events())
+        trace = self._pool.trace() if spec.world.get("trace") else None
+        return world_result(launches, self._pool.findings(), self._pool.events(), trace)
 
     def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
         return self._run(RECORD_TARGET, job, recording_config(self._options, mode), run=run)
@@ -157,7 +161,7 @@ class ThreadRunner:
 
         with World(nranks=spec.job.case.nranks, **spec.world) as world:
             returned = world.run(run_operator, self._operator, spec.job)
-            return world_result(returned, world.findings, world.engine.events)
+            return world_result(returned, world.findings, world.engine.events, world.trace)
 
     def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
         from tdist.platforms.sim.world import World
@@ -167,11 +171,13 @@ class ThreadRunner:
             return world.run(record_operator, self._operator, job, run)
 
 
-def world_result(returned: Sequence[Any], findings: Sequence[Finding], choices: Sequence[int] = ()) -> WorldResult:
+def world_result(
+    returned: Sequence[Any], findings: Sequence[Finding], choices: Sequence[int] = (), trace: Trace | None = None
+) -> WorldResult:
     """Sort what ranks returned from why they did not."""
     errors = [value for value in returned if isinstance(value, BaseException)]
     ranks = tuple(None if isinstance(value, BaseException) else value for value in returned)
-    return WorldResult(ranks, tuple(findings), str(errors[0]) if errors else "", tuple(choices))
+    return WorldResult(ranks, tuple(findings), str(errors[0]) if errors else "", tuple(choices), trace)
 
 
 @contextlib.contextmanager

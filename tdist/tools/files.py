@@ -47,11 +47,18 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a report. A file holds all of it or is what it was; a pipe or a terminal is written to as it goes.
+    """Write a report; see `write_text`.
 
     Raises: UsageError if that fails.
     """
-    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    write_text("--json", path, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+
+def write_text(option: str, path: Path, text: str) -> None:
+    """Write what `option` asked for. A file holds all of it or is what it was; a pipe is written to as it goes.
+
+    Raises: UsageError if that fails.
+    """
     whole = (path.is_file() or not path.exists()) and os.access(path.parent, os.W_OK)
     target = path.with_name(f".{path.name}.{os.getpid()}") if whole else path
     try:
@@ -61,4 +68,4 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     except OSError as error:
         if whole:
             target.unlink(missing_ok=True)
-        raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
+        raise UsageError(f"cannot write {option} {path}: {error.strerror}") from None
