@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tdist.errors import UsageError
 from tdist.findings.model import Finding, Party, Severity
+from tdist.text import did_you_mean
 
 PREFIX: Final = "tdist."
 
@@ -451,7 +452,7 @@ def kind_of(kind_id: str) -> Kind:
     """
     full = kind_id if kind_id.startswith(PREFIX) else PREFIX + kind_id
     if full not in KINDS:
-        raise UsageError(f"no finding kind {kind_id!r}; known: {', '.join(sorted(KINDS))}")
+        raise UsageError(f"no finding kind {kind_id!r}{did_you_mean(full, KINDS)}; known: {', '.join(sorted(KINDS))}")
     return KINDS[full]
 
 

@@ -13,6 +13,7 @@ from tdist import env
 from tdist.errors import TdistError
 from tdist.tools.compile import compile_command
 from tdist.tools.ending import unwinds_when_told_to_end
+from tdist.tools.explain import explain_command
 from tdist.tools.files import print_anything
 from tdist.tools.lint import lint_command
 from tdist.tools.toolchain import toolchain_command
@@ -24,10 +25,11 @@ _HINTS = {2: "usage error", 3: "environment"}
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="tdist", prog_name="tdist")
 def command() -> None:
-    """Check and compile kernels for an Ascend NPU on any machine, and set up what that needs."""
+    """Check and compile kernels for an Ascend NPU on any machine, explain findings, set up what that needs."""
 
 
 command.add_command(compile_command)
+command.add_command(explain_command)
 command.add_command(lint_command)
 command.add_command(toolchain_command)
 
