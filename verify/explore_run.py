@@ -16,7 +16,7 @@ from tdist.platforms.sim.explore.recording import NotRecordable, Recording, Reco
 from tdist.platforms.sim.explore.rerun import RerunResult, rerun
 from tdist.platforms.sim.world_config import WorldConfig
 from tdist.verify.operator import Operator
-from tdist.verify.rank_job import Job, LaunchResult, OnOutput, run_operator, tile_checksums
+from tdist.verify.rank_job import Job, LaunchResult, run_operator, tile_checksums
 from tdist.verify.worlds import Runner, RunSpec, WorldResult
 
 NEEDS_HOSTS = ("late_rank", "trace")

@@ -2,8 +2,8 @@
 
 A recording is made while a world runs as always (`record`). It holds kernels as IR, so that another run may compile
 them otherwise (detection off, a mutant), launches with their arguments, the bytes of private memory as a launch first
-met them, host writes with their data, and every request that blocks. Addresses are kept as they were: the allocators are
-deterministic, and `rerun` checks that they come out the same.
+met them, host writes with their data, and every request that blocks. Addresses are kept as they were: the allocators
+are deterministic, and `rerun` checks that they come out the same.
 
 A host that reads device memory and asks for more work afterwards may have decided by what it read; such a recording
 stands for one schedule only and says so (`depends_on_data`).
@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from tdist.errors import TdistError
+from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.sim.device_tensors import Box, View
 from tdist.platforms.sim.engine import Pointer
 from tdist.platforms.sim.engine_port import EnginePort
@@ -153,8 +154,6 @@ class Recording:
 
     def kernel_of(self, launch: Launch, port: EnginePort) -> Any:
         """The launch's kernel as the engine of `port` runs it; compiled once for each kind of world."""
-        from tdist.frontend.kernel_ir import KernelIR
-
         if not isinstance(launch.kernel, KernelIR):
             return launch.kernel
         key = (id(launch.kernel), dataclasses.replace(port.engine.config, **_UNLIKE))
@@ -180,6 +179,10 @@ class RecordingPort(EnginePort):
             self.depends_on_data = (
                 f"rank {rank} reads device memory at {self._read[rank]} and goes on with {_say(request)}"
             )
+
+    def compile(self, kernel: Any) -> Any:
+        """As always; what is no IR is what the engine runs (hand-written kernels)."""
+        return super().compile(kernel) if isinstance(kernel, KernelIR) else kernel
 
     def launch(self, rank: int, kernel: Any, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite) -> None:
         lowered = tuple(Pointer(arg.address) if isinstance(arg, DevicePointer) else arg for arg in args)
@@ -258,6 +261,10 @@ class RecordingWorld(World):
     """A world that keeps what its hosts ask for."""
 
     port_type = RecordingPort
+
+    def __enter__(self) -> RecordingWorld:
+        super().__enter__()
+        return self
 
     @property
     def recorder(self) -> RecordingPort:
