@@ -122,6 +122,8 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
     metavar="FILE",
     help="Draw signals, writers, waiters and epochs of that step as SVG.",
 )
+@click.option("--mutate", is_flag=True, help="Plant faults into the kernels and tell which ones the runs catch.")
+@click.option("--mutate-kinds", metavar="drop-wait,…", help="With --mutate: only these kinds; see --list.")
 @click.option("--list", "list_only", is_flag=True, help="List built-in operators, schedulers and policies, and exit.")
 @click.version_option(package_name="tdist", prog_name="tdist-verify")
 def command(
@@ -136,6 +138,8 @@ def command(
     trace_path: Path | None,
     trace_elements: tuple[str, ...],
     map_path: Path | None,
+    mutate: bool,
+    mutate_kinds: str | None,
     **given: Any,
 ) -> None:
     """Verify OP on simulated ranks against its torch.distributed golden.
@@ -153,6 +157,12 @@ def command(
         aftermath.check(_given_on_the_command_line([*given, "keep_ir"]))
         tracing = Tracing(trace_path, trace_elements, map_path)
         tracing.check()
+        if mutate or mutate_kinds is not None:
+            from tdist.verify.mutate_cli import mutate_command
+
+            others = {"--replay": replay_path, "--repro": repro, "--trace": trace_path, "--keep-ir": keep_ir}
+            given_too = [name for name, value in others.items() if value is not None]
+            sys.exit(mutate_command(_options(operator or "", given), mutate, mutate_kinds, json_path, given_too))
         if replay_path is not None:
             from tdist.verify.replay_cli import replay_command
 
@@ -212,6 +222,7 @@ def _verify(
 
 def _print_list() -> None:
     from tdist.platforms.sim import schedulers
+    from tdist.mutations import KINDS as mutations
     from tdist.verify.loader import builtin_operators
     from tdist.verify.operator import format_shape
     from tdist.verify.policies import POLICIES
@@ -228,6 +239,7 @@ def _print_list() -> None:
             default = "" if parameter.default is None else f" [default: {parameter.default}]"
             click.echo(f"  {'':12} {parameter.name}={parameter.kind.__name__}: {parameter.about}{default}")
     click.echo(f"policies     {', '.join(POLICIES)}")
+    click.echo(f"mutants      {', '.join(mutations)}")
 
 
 @contextlib.contextmanager

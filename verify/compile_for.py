@@ -108,13 +108,18 @@ def _forms(operator: Operator, options: Options) -> list[Mode]:
 def _record(
     runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode
 ) -> tuple[list[LaunchedKernel], str]:
-    """The kernels of one case, by any rank, and why there may be others.
+    """The kernels of one case, by any rank, and why there may be others."""
+    launches = min(options.launches, RECORDED_LAUNCHES) if operator.relaunchable else 1
+    job = Job(absolute_spec(options.operator or operator.name), case, launches, judge=False)
+    return record_kernels(runner, job, mode)
+
+
+def record_kernels(runner: Runner, job: Job, mode: Mode) -> tuple[list[LaunchedKernel], str]:
+    """The kernels that a job launches, by any rank, and why there may be others.
 
     Where the kernels do not come to their ends, the host functions run once more without them: launches that follow a
     kernel which gets stuck are then known, if they do not depend on its results.
     """
-    launches = min(options.launches, RECORDED_LAUNCHES) if operator.relaunchable else 1
-    job = Job(absolute_spec(options.operator or operator.name), case, launches, judge=False)
     kernels, stopped = _run(runner, job, mode, True)
     if not stopped:
         return kernels, ""
