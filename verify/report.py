@@ -20,6 +20,7 @@ from tdist.verify.results import ModeResult, Report, SearchRun, StepResult, find
 from tdist.verify.search import found_by
 from tdist.verify.situations import SITUATIONS
 from tdist.verify.suppressions import is_suppressed, unused
+from tdist.verify.verdict import judge
 
 SCHEMA_VERSION = 2
 SHOWN_TILES = 4
@@ -38,7 +39,7 @@ SHOWN_RUNS = 8
 
 
 def render_report(report: Report, console: Console) -> None:
-    """Print the summary: each mode with its ranks, findings, diagnosis, verdict, limits, seed and replay line."""
+    """Print the summary: each mode with its ranks, findings, kind of bug, verdict, limits, seed and replay line."""
     render_head(report.operator, report.cases[0], console)
     for result in report.modes:
         render_mode(result, report.options.profile, console)
@@ -51,11 +52,9 @@ def render_head(operator: str, case: Case, console: Console) -> None:
 
 
 def render_conclusion(report: Report, console: Console) -> None:
-    """What stands below the modes: findings, diagnosis, verdict, limits, seed and replay line."""
+    """What stands below the modes: findings, kind of bug, verdict, limits, seed and replay line."""
     _render_findings(report, console)
-    for dtype in dict.fromkeys(result.dtype for result in report.modes):
-        if report.diagnosis(dtype):
-            _line(console, 0, f"{dtype}: {report.diagnosis(dtype)}")
+    _render_kind_of_bug(report, console)
     if report.compiled is not None:
         _render_compiled(report, console)
     verdict = (report.verdict.upper(), _VERDICTS[report.verdict])
@@ -67,6 +66,16 @@ def render_conclusion(report: Report, console: Console) -> None:
         _line(console, 2, f"- {limit}", "dim")
     console.print(f"seed {report.options.seed}; replay:")
     console.print(f"  {report.options.replay()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _render_kind_of_bug(report: Report, console: Console) -> None:
+    """Synchronisation, or computation and masks, with the evidence."""
+    bug = judge(report)
+    if bug is None:
+        return
+    console.print(Text(f"kind of bug: {bug.kind}", "bold"))
+    for line in bug.evidence:
+        _line(console, 2, f"- {line}")
 
 
 def _render_compiled(report: Report, console: Console) -> None:
@@ -295,7 +304,7 @@ def report_json(report: Report) -> dict[str, Any]:
             "options": report.options.to_json() | {"operator": report.operator},
             "cases": [{**asdict(case), "shape": dict(case.shape)} for case in report.cases],
             "modes": [_mode_json(result, profile) for result in report.modes],
-            "diagnosis": {dtype: report.diagnosis(dtype) for dtype in sorted({m.dtype for m in report.modes})},
+            "kind_of_bug": _bug_json(report),
             "compiled": _compiled_json(report),
             "suppressions": [asdict(suppression) for suppression in report.suppressions],
             "unused_suppressions": [suppression.id for suppression in unused(report.suppressions, report.log)],
@@ -309,6 +318,11 @@ def report_json(report: Report) -> dict[str, Any]:
             },
         }
     )
+
+
+def _bug_json(report: Report) -> dict[str, Any] | None:
+    bug = judge(report)
+    return asdict(bug) if bug else None
 
 
 def _compiled_json(report: Report) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tdist.findings import Finding, FindingLog, Severity
-from tdist.verify.modes import Mode, diagnose, explain
+from tdist.verify.modes import Mode
 from tdist.verify.operator import Case
 from tdist.verify.options import Options
 from tdist.verify.plan import Planned
@@ -179,21 +179,6 @@ class Report:
         """The same of what ran on simulated ranks alone."""
         broken = [step.exit_code for result in self.modes for step in result.steps if step.error]
         return 0 if self.simulated else max([1, *broken])
-
-    def diagnosis(self, dtype: str) -> str:
-        """What findings or else the table of modes say about a dtype's fault; empty where they say nothing.
-
-        Findings first: the table is asked only where wrong numbers are all there is. A mode that could not finish, with
-        nothing found, says nothing about the kernel.
-        """
-        profile = self.options.profile
-        mine = [result for result in self.modes if result.dtype == dtype]
-        if self.simulated_exit_code > 1 or any(result.unjudged(profile) for result in mine):
-            return ""
-        failing = [finding for result in mine for finding in result.log.failing(profile)]
-        if failing:
-            return explain(failing)
-        return diagnose({result.mode: result.passed(profile) for result in mine})
 
 
 def finding_weights(log: FindingLog, profile: str) -> Mapping[str, list[Finding]]:

@@ -91,7 +91,7 @@ def test_the_reuse_of_a_double_buffer_is_met_by_default_and_not_by_two_launches(
     found = verify(path)
     assert found.exit_code == 1, found.output
     assert "tdist.race" in found.output and "launch 2" in found.output
-    assert "the findings are about synchronisation" in found.output
+    assert "kind of bug: synchronisation bug" in found.output
     missed = verify(path, "--launches", "2")
     assert missed.exit_code == 0, missed.output
     assert "2 launches on one workspace: faults that need more were not reached" in missed.output

@@ -35,7 +35,8 @@ error [tdist.race] data race: load of box is not ordered after store by another 
          at mine.py:20
   why    nothing orders the two accesses
   try    order the two accesses with a notify and a wait whose token the later one consumes, or with a barrier
-fp32: the findings are about synchronisation
+kind of bug: synchronisation bug
+  - findings about synchronisation: race (mine.py:10, mine.py:20)
 FAILED  op, 2 runs in 1.7 s
 Not seen by this run:
   - other interleavings

@@ -1,11 +1,10 @@
-"""Modes: three axes that move together, and what a table of verdicts says."""
+"""Modes: three axes that move together."""
 
 from __future__ import annotations
 
 import pytest
 
-from tdist.findings import Party, make
-from tdist.verify.modes import diagnose, explain, mode_of, modes_for
+from tdist.verify.modes import mode_of, modes_for
 from tdist.verify.operator import operator
 
 
@@ -45,36 +44,3 @@ def test_a_form_that_is_not_there_is_said_in_the_mode_line():
     assert barrier.axes == "fine protocol (no barrier form declared), drained pipes, max-sync schedule"
     assert "declared" not in fine.axes
     assert not any("declared" in mode.axes for mode in modes_for(both_forms, "both"))
-
-
-@pytest.mark.parametrize(
-    ("fine", "barrier", "text"),
-    [
-        (False, True, "points at synchronisation"),
-        (True, False, "points at the barrier form"),
-        (False, False, "points at addresses, masks or arithmetic, or at a fault that both forms share"),
-    ],
-)
-def test_the_table_points_somewhere(fine, barrier, text):
-    assert text in diagnose(dict(zip(modes_for(both_forms, "both"), (fine, barrier), strict=True)))
-
-
-@pytest.mark.parametrize("verdicts", [(False, True), (True, False), (False, False)])
-def test_an_operator_with_one_form_is_not_spoken_of_as_having_two(verdicts):
-    text = diagnose(dict(zip(modes_for(fine_only, "both"), verdicts, strict=True)))
-    assert text and "form" not in text
-
-
-def test_the_table_is_silent_where_it_knows_nothing():
-    fine, barrier = modes_for(both_forms, "both")
-    assert diagnose({fine: True, barrier: True}) == ""
-    assert diagnose({fine: False}) == ""
-
-
-def test_findings_say_what_they_are_about():
-    party = Party(0, file="mine.py", line=1, op="store", tensor="x")
-    race = make("race", [party, party], tensor="x", first="store", second="load")
-    wild = make("out-of-bounds", [party], op="store", tensor="x")
-    host = make("host-error", [party], rank=0, error="no")
-    assert explain([race, race, wild]) == "the findings are about synchronisation and addresses or masks"
-    assert explain([host]) == explain([]) == ""
