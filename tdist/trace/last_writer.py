@@ -283,6 +283,12 @@ class _Search:
         if len(fitting) > 1:
             places = " or ".join(sorted({at[4] for at in fitting}))
             result.notes.append(f"a mask or branch chose between loads at {places}; the later one is followed")
+        if fitting and stored is not None and fitting[-1][2] == event.data["dtype"]:
+            before = self._value_before(fitting[-1])
+            if len(origin.loads) == 1 and not origin.constants and before not in (None, stored) and before == before:
+                result.notes.append(
+                    f"the load at {fitting[-1][4]} saw other bytes than the last writer's: nothing orders them"
+                )
         if fitting and (len(origin.constants) == 0 or self._value_before(fitting[-1]) == stored or stored is None):
             return max(fitting, key=lambda at: at[3])
         constants = ", ".join(dict.fromkeys(origin.constants)) or "a masked-off load"
@@ -341,7 +347,7 @@ class _Search:
         memory = first.data["m"]
         same = [(load, offsets) for load, offsets in used if load.data["m"] == memory]
         offsets = np.unique(np.concatenate([offsets for _, offsets in same]))
-        tensor = self.names.known_as(memory, "input") or self.names.tensor(first, memory)
+        tensor = self.names.operand(first, memory)
         spot = self.names.spot(tensor, memory, offsets, first.data["size"])
         place = self.trace.place(first)
         line = f", loaded at {place}" if place else ""

@@ -211,8 +211,12 @@ def _who(trace: Trace, events: Sequence[Event]) -> Lines:
     spread = _span(programs)
     return [
         ("", f"{_ranks({actor.rank for actor in actors})}, program{'s' * (len(programs) > 1)} {spread}{cores}"),
-        ("", f"{len(events)} times in {len({(a.rank, a.launch) for a in actors})} launches"),
+        ("", f"{_many(len(events), 'time')} in {_many(len({(a.rank, a.launch) for a in actors}), 'launch', 'es')}"),
     ]
+
+
+def _many(count: int, what: str, plural: str = "s") -> str:
+    return f"{count} {what}" + (plural if count != 1 else "")
 
 
 _MATRIX: Final = "signals by rank (row) to rank"

@@ -68,9 +68,13 @@ class Names:
         found = [tensor for tensor in group if tensor.memory == memory and tensor.role == role]
         return found[-1] if found else None
 
+    def operand(self, event: Event, memory: int) -> NamedTensor | None:
+        """What a reader of the operator calls this memory, else what the event's actor does."""
+        return self.known_as(memory, "input") or self.known_as(memory, "output") or self.tensor(event, memory)
+
     def element(self, event: Event, memory: int, offset: int, size: int) -> str:
         """`name[i, j] of rank r`."""
-        tensor = self.known_as(memory, "input") or self.known_as(memory, "output") or self.tensor(event, memory)
+        tensor = self.operand(event, memory)
         return f"{self.spot(tensor, memory, np.array([offset]), size)} of rank {self.trace.memories[memory].rank}"
 
     def lanes(self, event: Event, where: Mapping[str, Any]) -> str:
