@@ -259,11 +259,12 @@ def signals_the_other_half(x, data, sig, out, launch, FIX: tl.constexpr):
         send(x, data + half * TILE, sig + signalled * SLOT, 1, launch)
     else:
         receive(data + half * TILE, sig + half * SLOT, out, launch)
+    libshmem_device.barrier_all()  # <after-halves>
 
 
 corpus.pair(
     signals_the_other_half,
-    finds("deadlock", "receive-wait"),
+    finds("deadlock", "receive-wait", "after-halves"),
     golden="push",
     launches=2,
     why="the signal goes to the slot of the other half",

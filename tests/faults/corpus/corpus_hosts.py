@@ -395,8 +395,9 @@ def push_tiles(x, data, scratch, sig, out, launch, width, stride):
         place = half * stride + tile * TILE + offs
         tl.store(dl.symm_at(data, peer) + place, tl.load(x + tile * TILE + offs))  # <shape-store>
     libshmem_device.fence()
-    dl.notify(sig + half * SLOT, peer, signal=1, sig_op="set")
-    ready = dl.consume_token(data, dl.wait(sig + half * SLOT, 1, "npu", "acquire"))
+    dl.notify(sig + half * SLOT, peer, signal=launch, sig_op="set")
+    token = dl.wait(sig + half * SLOT, 1, "npu", "acquire", waitValue=launch)
+    ready = dl.consume_token(data, token)
     for tile in range(width):
         got = tl.load(ready + half * stride + tile * TILE + offs)  # <shape-load>
         tl.store(scratch + tile * TILE + offs, got)

@@ -193,9 +193,8 @@ class Pair:
     false_alarm: str = ""
 
     def options(self, variant: Operator) -> Options:
-        """The default run of a variant, at the pair's ranks, launches and profile."""
-        spec = f"{variant.source}::{variant.name}"
-        return Options(spec, nranks=self.nranks, launches=self.launches, profile=self.profile)
+        """The default run of a variant, at the pair's ranks and profile."""
+        return Options(f"{variant.source}::{variant.name}", nranks=self.nranks, profile=self.profile)
 
 
 @dataclass
@@ -297,7 +296,8 @@ class Corpus:
             setup: `setup(rt, ws)` after the buffers; gives more named values. Neither synchronises nor meets.
             buffers: other buffers than those of `BUFFERS`, by name.
             summed: the inputs are summed: then they are small integers in exact runs.
-            launches: calls on one workspace; more than one makes it relaunchable.
+            launches: launches on one workspace that the fault needs; with more than one the operators are relaunchable,
+                and the twin has to be right at any number of them.
             tiles: tiles of `x`.
             scalars: more arguments of the kernel.
         """
