@@ -1,7 +1,7 @@
 """Runs of an operator without its host functions: recorded once, then run again in other worlds.
 
-Search makes very many runs that differ in nothing but fields of the world. `Rerunner` records the first of them and runs
-the device side alone for the rest; where hosts cannot be left out it falls back to the runner it was given.
+Search makes very many runs that differ in nothing but fields of the world. `Rerunner` records the first of them and
+runs the device side alone for the rest; where hosts cannot be left out it falls back to the runner it was given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tdist.platforms.sim.explore.recording import NotRecordable, Recording, Reco
 from tdist.platforms.sim.explore.rerun import RerunResult, rerun
 from tdist.platforms.sim.world_config import WorldConfig
 from tdist.verify.operator import Operator
-from tdist.verify.rank_job import Job, LaunchResult, run_operator, tile_checksums
+from tdist.verify.rank_job import FROZEN, Job, LaunchResult, run_operator, tile_checksums
 from tdist.verify.worlds import Runner, RunSpec, WorldResult
 
 NEEDS_HOSTS = ("late_rank", "trace")
@@ -93,8 +93,8 @@ class Rerunner:
         A job that is to be judged by the golden is run whole.
         """
         try:
-            if spec.job.judge or any(spec.world.get(name, -1) not in (-1, False) for name in NEEDS_HOSTS):
-                raise NotRecordable("the golden, a late rank and a trace need hosts")
+            if _needs_hosts(spec):
+                raise NotRecordable("the golden, a late rank, frozen arguments and a trace need hosts")
             result = rerun(self.recording_of(spec), **{**_DEFAULTS, **spec.world})
         except NotRecordable as why:
             self.refused.setdefault(str(spec.job), str(why))
@@ -135,6 +135,11 @@ class Rerunner:
         if result.stopped or not all(made):
             return None
         return [LaunchResult(checksums=checksums) for checksums in made]
+
+
+def _needs_hosts(spec: RunSpec) -> bool:
+    asked = any(spec.world.get(name, -1) not in (-1, False) for name in NEEDS_HOSTS)
+    return asked or spec.job.judge or spec.job.situation == FROZEN
 
 
 __all__ = ["NotRecordable", "Rerunner", "record_job"]

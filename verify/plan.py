@@ -147,7 +147,7 @@ def base_schedules(options: Options, mode: Mode, nranks: int) -> Iterator[tuple[
 
 
 def _seeded(schedules: tuple[str, ...], seeds: list[int]) -> Iterator[tuple[str, int]]:
-    for schedule in filter(_is_known, schedules):
+    for schedule in schedules:
         drawn = schedule.partition(":")[0] in SEEDED
         yield from ((schedule, seed) for seed in (seeds if drawn else [0]))
 
@@ -165,12 +165,6 @@ def starved_ranks(nranks: int) -> list[int]:
     return sorted({round(index * step) for index in range(STARVED_RANKS)})
 
 
-def _is_known(schedule: str) -> bool:
-    from tdist.platforms.sim import schedulers
-
-    return schedule.partition(":")[0] in schedulers.names()
-
-
 def _base_runs(setting: Setting, mode: Mode) -> Iterator[Planned]:
     like = ""
     for schedule, seed in base_schedules(setting.options, mode, setting.case.nranks):
@@ -183,7 +177,7 @@ def _situation_runs(setting: Setting, situation: str, variants: Any, mode: Mode)
     reference = next(_base_runs(setting, mode)).name
     like = ""
     for index, variant in enumerate(variants):
-        schedule = setting.options.schedule or (variant.schedule if _is_known(variant.schedule) else "random")
+        schedule = setting.options.schedule or variant.schedule
         seed = schedule_seed(setting.options.seed, index) if schedule.partition(":")[0] in SEEDED else 0
         name = _name(situation, schedule, seed, variant.label)
         like = (like or name) if variant.own_golden else reference

@@ -173,7 +173,8 @@ def render_plan(runs: Sequence[Planned], console: Console) -> None:
     cases = {planned.situation: planned.spec.job for planned in reversed(runs)}
     for situation, schedules in grouped(runs).items():
         job = cases[situation]
-        title = SITUATIONS[situation].title if situation in SITUATIONS else BASE
+        name = situation if situation != BASE else "relaunch" if job.launches > 1 else ""
+        title = SITUATIONS[name].title if name else "one launch"
         about = f"{format_shape(job.case.shape)}, {_counted(job.launches, 'launch', 'launches')}"
         _line(console, 4, f"{title} ({about}): {schedules}")
 

@@ -7,7 +7,7 @@ does not apply, or gives the runs that make it happen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tdist.errors import UsageError
@@ -143,18 +143,14 @@ def _ahead(setting: Setting) -> tuple[Variant, ...]:
 
 
 def _refuse_reordered(setting: Setting) -> str:
-    return "" if _world_has("memory") else "adversarial memory is not part of this version"
+    if setting.case.nranks == 1:
+        return _one_rank(setting)
+    return "" if setting.options.detect else "--no-detect: only detection knows what nothing orders"
 
 
 def _reordered(setting: Setting) -> tuple[Variant, ...]:
     spec = setting.base.with_world(memory="adversarial")
     return tuple(Variant(schedule, spec) for schedule in ("run-to-block", "random"))
-
-
-def _world_has(name: str) -> bool:
-    from tdist.platforms.sim.world_config import WorldConfig
-
-    return name in {known.name for known in fields(WorldConfig)}
 
 
 # ------------------------------------------------------------------ local initialisation that comes late

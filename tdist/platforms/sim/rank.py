@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from tdist.errors import UsageError
 from tdist.platforms.base import activate
+from tdist.platforms.sim.capture import Capture
 from tdist.platforms.sim.device_tensors import Box, DeviceTensors, View
 from tdist.platforms.sim.hostmode import HostModes, user_line
 from tdist.platforms.sim.streams import HostSite
@@ -77,6 +78,7 @@ class SimRank:
         self._sequence: dict[tuple[int, ...], int] = {}
         self._tensors = DeviceTensors(port.register, port.unregister)
         self._tensors.add_heap(heap.data.untyped_storage(), heap.address)
+        self._capture: Capture | None = None
         self._thread: int | None = None  # the one that runs this rank's host function
         self.shmem_state: Any = None  # the host API's own (tdist.shmem)
 
@@ -88,6 +90,8 @@ class SimRank:
         A tensor among `args` stands for a pointer to its first element, and makes its storage device memory.
         """
         with self.modes.paused():
+            if self._capture is not None:
+                self._capture.add(lambda: self.launch(kernel, grid, args))
             lowered = [self._pointer(arg) for arg in args]
             self._describe_arguments(kernel, args)
             self._port.launch(kernel, grid, lowered, self._line("launch"))
@@ -108,6 +112,7 @@ class SimRank:
 
     def synchronize(self) -> None:
         """Wait until the stream is empty."""
+        self._not_captured("synchronize")
         with self.modes.paused():
             self._port.synchronize(self._line("synchronize"))
             self._tensors.drained()
@@ -121,11 +126,13 @@ class SimRank:
         for what, value in (("size", nbytes), ("alignment", alignment)):
             if isinstance(value, bool) or not isinstance(value, int):
                 raise UsageError(f"rank {self.rank}: malloc takes its {what} as an int of bytes, got {value!r}")
+        self._not_captured("malloc")
         with self.modes.paused():
             return self._port.malloc(nbytes, alignment, name, self._line("malloc"))
 
     def free(self, address: int) -> None:
         """Free a symmetric allocation by its start address (collective)."""
+        self._not_captured("free")
         with self.modes.paused():
             self._port.free(address, self._line("free"))
 
@@ -199,16 +206,22 @@ class SimRank:
 
     def host_read(self, boxes: Sequence[Box], op: str) -> None:
         """Wait for the stream, then count as a read of `boxes` by the host."""
+        self._not_captured(op)
         self._port.host_read(boxes, self._line(op))
         self._tensors.drained()
 
     def host_write(self, tensor: torch.Tensor, boxes: Sequence[Box], data: torch.Tensor, op: str) -> None:
         """Queue a write on the stream; `data` is uint8 in the order of `boxes`, which lie in `tensor`."""
+        if self._capture is not None:
+            frozen = data.clone()
+            self._capture.add(lambda: self.host_write(tensor, boxes, frozen, op))
         self._tensors.hold(tensor)
         self._port.host_write(boxes, data, self._line(op))
 
     def host_copy(self, target: torch.Tensor, source: torch.Tensor, op: str) -> None:
         """Queue a copy between device tensors of equal shape on the stream."""
+        if self._capture is not None:
+            self._capture.add(lambda: self.host_copy(target, source, op))
         self._port.host_copy(self._queued(target), self._queued(source), self._line(op))
 
     def _queued(self, tensor: torch.Tensor) -> View:
@@ -220,6 +233,7 @@ class SimRank:
 
     def host_collective(self, group: tuple[int, ...], kind: str) -> None:
         """Enter the next host collective of `group`; returns when all its members have entered."""
+        self._not_captured(kind)
         sequence = self._sequence.get(group, 0)
         self._sequence[group] = sequence + 1
         self._port.collective(group, sequence, kind, self._line(kind))
@@ -258,6 +272,22 @@ class SimRank:
         for declared, arg in zip(kernel.args, args, strict=False):
             if isinstance(arg, torch.Tensor):
                 self.describe(arg, declared.name, "argument")
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[Capture]:
+        """What the host queues on its stream in the block runs as always, and is kept to be queued again.
+
+        Raises: UsageError where the host waits for anything in the block.
+        """
+        self._capture = capture = Capture(self.rank)
+        try:
+            yield capture
+        finally:
+            self._capture = None
+
+    def _not_captured(self, op: str) -> None:
+        if self._capture is not None:
+            self._capture.refuse(op)
 
     def _pointer(self, arg: Any) -> Any:
         return DevicePointer(self._tensors.adopt(arg)) if isinstance(arg, torch.Tensor) else arg
