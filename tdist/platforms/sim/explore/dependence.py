@@ -8,16 +8,18 @@ conflict:
 |---|---|---|
 | `READ` | loads, volatile loads, host reads | every write |
 | `PASS` | a wait that saw its value | every write |
-| `BLOCK` | a wait that did not: it is blocked | `WRITE` only, which wakes nobody until all are blocked |
+| `BLOCK` | a wait that did not: it is blocked | `WRITE`, `HOST`; an earlier `SET` or `ADD` without which it may pass |
 | `WRITE` | stores and tile atomics of agents | everything |
-| `HOST` | host writes and copies, which wake waiters | everything but `BLOCK` |
-| `SET` | signals that set, scalar atomics | everything but `BLOCK` |
-| `ADD` | signals that add | everything but `BLOCK` and `ADD` |
+| `HOST` | host writes and copies | everything |
+| `SET` | signals that set, scalar atomics | everything but later `BLOCK`s |
+| `ADD` | signals that add | everything but later `BLOCK`s and `ADD`s |
 
 Two ADDs leave the same word, the same clocks and the same blocked agents in either order; what is between them can be
-seen by a third only, whose access conflicts with both. A wait that is not satisfied does nothing: it is the write that
-makes its condition true which enables it, as it enables any blocked agent. Places are byte sets of simulated memory, so
-conflicts are exact; what agents share besides memory has places of its own below zero (`HOSTS`, `BARRIER`, cores).
+seen by a third only, whose access conflicts with both. A wait that is not satisfied does nothing: the signal that makes
+its condition true enables it, as a barrier enables those who wait at it. So a wait that has passed has another order
+with a signal only where it could have passed without that one (`may_pass_without`). Plain stores wake nobody before all
+are blocked, so they conflict with a blocked wait. Places are byte sets of simulated memory, so conflicts are exact;
+what agents share besides memory has places of its own below zero (`HOSTS`, `BARRIER`, cores).
 """
 
 from __future__ import annotations
@@ -47,14 +49,15 @@ CONFLICT: Final[tuple[tuple[bool, ...], ...]] = tuple(
     tuple(
         not (
             (a in _READS and b in _READS)
-            or (Kind.BLOCK in (a, b) and Kind.WRITE not in (a, b))
+            or (Kind.BLOCK in (a, b) and not {a, b} & {Kind.WRITE, Kind.HOST})
             or (a is Kind.ADD and b is Kind.ADD)
         )
         for b in Kind
     )
     for a in Kind
 )
-"""`CONFLICT[a][b]`: whether accesses of these kinds to a common byte do not commute."""
+"""`CONFLICT[a][b]`: whether accesses of these kinds to a common byte do not commute, whatever the values."""
+_SIGNALS: Final = frozenset({Kind.SET, Kind.ADD})
 
 HOSTS: Final = -64
 """The place of what hosts may do when they are served early."""
@@ -74,8 +77,8 @@ class Access:
 
     Attributes:
         base: address of the allocation, or the place itself: accesses of different bases never meet.
-        value: of a `PASS`, what it waited for.
-        before: of a write to a word, its value then.
+        value: of a `PASS` or `BLOCK`, what it waited for.
+        before: of an access to a word, its value then.
         delta: of an `ADD`, what it added.
     """
 
@@ -96,7 +99,7 @@ _ONE: Final[Box] = box_of(0, 1, 0, 1)  # pyright: ignore[reportAssignmentType]
 
 
 def conflict(a: Access, b: Access) -> bool:
-    """Whether two accesses do not commute."""
+    """Whether two accesses do not commute, whatever the values."""
     if a.base != b.base or not overlap(a.shape, b.shape):
         return False
     if a.kind is Kind.ADD and b.kind is Kind.ADD:
@@ -104,18 +107,29 @@ def conflict(a: Access, b: Access) -> bool:
     return CONFLICT[a.kind][b.kind]
 
 
+def collide(earlier: Access, later: Access) -> bool:
+    """Whether two accesses, in the order in which they were made, do not commute."""
+    if later.kind is Kind.BLOCK and earlier.kind in _SIGNALS:
+        return earlier.base == later.base and overlap(earlier.shape, later.shape) and may_pass_without(earlier, later)
+    return conflict(earlier, later)
+
+
 def dependent(a: Iterable[Access], b: Sequence[Access]) -> bool:
     """Whether two footprints conflict."""
     return any(conflict(one, other) for one in a for other in b)
 
 
-def enables(write: Access, wait: Access) -> bool:
-    """Whether a wait that has passed could not have passed without `write`, the last of its kind before it.
+def may_pass_without(write: Access, wait: Access) -> bool:
+    """Whether a `PASS` or `BLOCK` might pass in a run in which `write`, an earlier access, has not been made yet.
 
-    Then there is no other order of the two: without the write the wait is blocked, which is to do nothing.
+    It might where the word had the value before a SET. ADDs may be left out one after another: leaving this one out has
+    to lead towards the value.
     """
-    if wait.kind is not Kind.PASS or write.before is None or write.shape.lo != wait.shape.lo:
+    if wait.kind not in (Kind.PASS, Kind.BLOCK) or write.kind not in _SIGNALS or write.shape.lo != wait.shape.lo:
+        return True
+    if write.before == wait.value or write.before is None or wait.before is None:
+        return True
+    if write.kind is Kind.SET:
         return False
-    if write.kind is Kind.ADD:
-        return write.delta != 0
-    return write.before != wait.value
+    too_much = wait.before - wait.value
+    return write.delta <= 0 if too_much == 0 else (write.delta > 0) == (too_much > 0)

@@ -20,9 +20,9 @@ from tdist.platforms.sim.explore.dependence import (
     HOSTS,
     Access,
     Kind,
-    conflict,
+    collide,
     cores,
-    enables,
+    may_pass_without,
     place,
 )
 from tdist.platforms.sim.regions import Shape, box_of, runs_of
@@ -120,20 +120,19 @@ class Watch:
             return
         met: dict[int, bool] = {}
         for number, mine, theirs in self._meetings(event):
-            met[number] = met.get(number, False) or not enables(theirs, mine)
-        alone = event.before
-        for number in sorted(met, reverse=True):
-            if event.before >> number & 1:
-                continue
-            if met[number]:
-                event.races.append((number, alone | self._before([other for other in met if other != number])))
-            else:
-                event.enablers.append(number)
-            event.before |= self.events[number].before
+            met[number] = met.get(number, False) or may_pass_without(theirs, mine)
+        firm = sorted((number for number, reversible in met.items() if reversible), reverse=True)
+        event.enablers = [number for number, reversible in met.items() if not reversible]
+        alone = before = event.before
+        for number in firm:
+            if not before >> number & 1:
+                event.races.append((number, alone | self._before([other for other in firm if other != number])))
+            before |= self.events[number].before
+        event.before = before | self._before(event.enablers)
         for access in event.accesses:
             self._by_base.setdefault(access.base, []).append((event.number, access))
 
-    def _before(self, numbers: list[int]) -> int:
+    def _before(self, numbers: Sequence[int]) -> int:
         """What happens before any of these events."""
         before = 0
         for number in numbers:
@@ -143,7 +142,7 @@ class Watch:
     def _meetings(self, event: Event) -> Iterator[tuple[int, Access, Access]]:
         for mine in event.accesses:
             for number, theirs in self._by_base.get(mine.base, ()):
-                if not event.before >> number & 1 and conflict(mine, theirs):
+                if not event.before >> number & 1 and collide(theirs, mine):
                     yield number, mine, theirs
 
     def note(self, access: Access) -> None:
@@ -281,7 +280,7 @@ def _watch_blocking(ag: Any, watch: Watch) -> None:
     block_on, barrier, poll = ag.block_on, ag.barrier, ag.poll
 
     def watched_block_on(word: Word, want: int, site: Any, slot: int) -> None:
-        watch.note(Access(word.al.lo, _word(word.off, word.width), Kind.BLOCK))
+        watch.note(Access(word.al.lo, _word(word.off, word.width), Kind.BLOCK, want, word.value))
         block_on(word, want, site, slot)
 
     def watched_barrier(kind: str, site: Any) -> Any:
