@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tdist.errors import TdistError, UsageError
+from tdist.findings import Finding
 from tdist.platforms.sim.process.boot import Boot
 from tdist.tools.files import check_writable, write_json
 from tdist.tools.output import Report as Printer
@@ -113,8 +114,8 @@ def after_report(report: Report, operator: Operator, request: Aftermath) -> None
     _leave(made, request.replays, out)
     if not made and (request.shrink or request.repro):
         out.print(lambda console: line(console, "no run failed: there is nothing to shrink or to report"))
-    for located in made[: MAX_SHRUNK if request.shrink else 1]:
-        outcome = Outcome(located.replay.found, choices=located.replay.spec.world.get("choices") or ())
+    for failure, located in list(zip(failures, made, strict=True))[: MAX_SHRUNK if request.shrink else 1]:
+        outcome = Outcome(located.replay.found, tuple(failure.findings))
         _more(located, outcome, request, out)
     if request.shrink and len(made) > MAX_SHRUNK:
         more = f"{len(made) - MAX_SHRUNK} more failing runs were not shrunk: --replay FILE --shrink does one"
@@ -157,7 +158,7 @@ def command_for(replay: Replay, path: Path, named: str) -> str:
 
 def _more(located: Located, outcome: Outcome, request: Aftermath, out: Printer) -> None:
     """Shrink, and write a script of what came out."""
-    smaller = located
+    smaller, findings = located, outcome.findings
     if request.shrink:
         try:
             shrunk = shrink(located, outcome.found)
@@ -165,18 +166,18 @@ def _more(located: Located, outcome: Outcome, request: Aftermath, out: Printer) 
             text = f"not shrunk: {error}"
             out.print(lambda console: line(console, text, "red"))
         else:
-            smaller = _shrunk(located, shrunk)
+            smaller, findings = _shrunk(located, shrunk), shrunk.after.outcome.findings
             out.print(lambda console: render_shrunk(shrunk, console))
             _write(smaller.replay, request.replays, smaller.replay.spec.job.spec, out)
     if request.repro is not None:
-        _script(smaller, request.repro, out)
+        _script(smaller, findings, request.repro, out)
 
 
-def _script(located: Located, folder: Path, out: Printer) -> None:
+def _script(located: Located, findings: Sequence[Finding], folder: Path, out: Printer) -> None:
     from tdist.verify.repro import write_repro
 
     try:
-        written = write_repro(located.replay, located.operator, folder)
+        written = write_repro(located.replay, located.operator, folder, findings)
     except UsageError as error:
         text = f"no script: {error}"
         out.print(lambda console: line(console, text, "red"))
