@@ -124,13 +124,17 @@ def _click_option(option: Any) -> Callable[[Callable[..., Any]], Callable[..., A
 )
 @click.option("--mutate", is_flag=True, help="Plant faults into the kernels and tell which ones the runs catch.")
 @click.option("--mutate-kinds", metavar="drop-wait,…", help="With --mutate: only these kinds; see --list.")
-@click.option("--list", "list_only", is_flag=True, help="List built-in operators, schedulers and policies, and exit.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print every run that these options make, and exit.")
+@click.option(
+    "--list", "list_only", is_flag=True, help="List built-in operators, schedulers, situations and policies, and exit."
+)
 @click.version_option(package_name="tdist", prog_name="tdist-verify")
 def command(
     operator: str | None,
     json_path: Path | None,
     keep_ir: Path | None,
     list_only: bool,
+    plan_only: bool,
     replay_path: Path | None,
     shrink: bool,
     repro: Path | None,
@@ -153,6 +157,9 @@ def command(
             return
         if operator is None and replay_path is None:
             raise UsageError("which operator? Give a name (see --list) or path/to/file.py::name")
+        if plan_only:
+            _print_plan(_options(operator or "", given))
+            return
         aftermath = Aftermath(replay_path, shrink, repro, replays)
         aftermath.check(_given_on_the_command_line([*given, "keep_ir"]))
         tracing = Tracing(trace_path, trace_elements, map_path)
@@ -220,12 +227,24 @@ def _verify(
     return report.exit_code
 
 
+def _print_plan(options: Options) -> None:
+    from tdist.tools.output import report_console
+    from tdist.verify.loader import load_operator
+    from tdist.verify.plan_text import print_plan
+    from tdist.verify.suppressions import suppressions_of
+
+    operator = load_operator(options.operator)
+    suppressions_of(operator, options)
+    print_plan(operator, options, report_console(sys.stdout))
+
+
 def _print_list() -> None:
-    from tdist.platforms.sim import schedulers
     from tdist.mutations import KINDS as mutations
+    from tdist.platforms.sim import schedulers
     from tdist.verify.loader import builtin_operators
     from tdist.verify.operator import format_shape
     from tdist.verify.policies import POLICIES
+    from tdist.verify.situations import SITUATIONS
 
     for operator in builtin_operators():
         summary = (operator.host.__doc__ or "").strip().splitlines()[0]
@@ -238,6 +257,9 @@ def _print_list() -> None:
         for parameter in about.parameters:
             default = "" if parameter.default is None else f" [default: {parameter.default}]"
             click.echo(f"  {'':12} {parameter.name}={parameter.kind.__name__}: {parameter.about}{default}")
+    for situation in SITUATIONS.values():
+        asked = " (on request)" if situation.on_request else ""
+        click.echo(f"{'situation':12} {situation.name:12} {situation.title}{asked}")
     click.echo(f"policies     {', '.join(POLICIES)}")
     click.echo(f"mutants      {', '.join(mutations)}")
 

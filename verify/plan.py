@@ -8,7 +8,7 @@ comparison with it; runs whose outputs are others than the base's bring a judged
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,26 +84,6 @@ def plan(operator: Operator, options: Options, mode: Mode, dtype: str | None = N
     return tuple({planned.name: planned for planned in reversed(made)}.values())[::-1]
 
 
-def grouped(runs: Iterable[Planned]) -> dict[str, str]:
-    """A plan for readers: schedules with seeds and variants by situation, each scheduler named once."""
-    groups: dict[str, dict[str, list[str]]] = {}
-    for planned in runs:
-        head, _, rest = planned.schedule.partition(":")
-        seed = f"seed {planned.seed}" if head in SEEDED else ""
-        label = planned.name.partition(", ")[2]
-        told = " ".join(filter(None, (rest.replace(",", " "), seed, label)))
-        groups.setdefault(planned.situation, {}).setdefault(head, []).append(told)
-    return {situation: ", ".join(map(_told, by.items())) for situation, by in groups.items()}
-
-
-def _told(scheduler: tuple[str, list[str]]) -> str:
-    """`random (seeds 0, 1)`, `starved (rank=0, rank=1)`, `latest`."""
-    name, runs = scheduler
-    if all(run.startswith("seed ") for run in runs) and len(runs) > 1:
-        return f"{name} (seeds {', '.join(run.removeprefix('seed ') for run in runs)})"
-    return f"{name} ({', '.join(runs)})" if any(runs) else name
-
-
 def setting_of(operator: Operator, options: Options, mode: Mode, dtype: str | None = None) -> Setting:
     """Operator, options, case and base run of a mode's search step."""
     asked = operator.case(
@@ -137,19 +117,23 @@ def base_schedules(options: Options, mode: Mode, nranks: int) -> Iterator[tuple[
     """(scheduler spec, seed) of each base run of a mode."""
     seeds = [schedule_seed(options.seed, index) for index in range(options.seeds)]
     if options.schedule:
-        yield from _seeded((options.schedule,), seeds)
+        yield from _seeded((options.schedule,), seeds or [options.seed], options.seed)
         return
     if mode.name == "barrier":
-        yield from _seeded((*BARRIER_SCHEDULES, "random"), seeds[:BARRIER_SEEDS])
+        yield from _seeded((*BARRIER_SCHEDULES, "random"), seeds[:BARRIER_SEEDS], options.seed)
         return
     starved = [f"starved:rank={rank}" for rank in starved_ranks(nranks)]
-    yield from _seeded((*FINE_SCHEDULES, *starved, "random", "pct"), seeds)
+    yield from _seeded((*FINE_SCHEDULES, *starved, "random", "pct"), seeds, options.seed)
 
 
-def _seeded(schedules: tuple[str, ...], seeds: list[int]) -> Iterator[tuple[str, int]]:
+def _seeded(schedules: tuple[str, ...], seeds: list[int], seed: int) -> Iterator[tuple[str, int]]:
     for schedule in schedules:
-        drawn = schedule.partition(":")[0] in SEEDED
-        yield from ((schedule, seed) for seed in (seeds if drawn else [0]))
+        yield from ((schedule, drawn) for drawn in (seeds if is_seeded(schedule) else [seed]))
+
+
+def is_seeded(schedule: str) -> bool:
+    """Whether a scheduler is worth several seeds; the others draw at most between equals."""
+    return schedule.partition(":")[0] in SEEDED
 
 
 def schedule_seed(seed: int, index: int) -> int:
@@ -178,14 +162,14 @@ def _situation_runs(setting: Setting, situation: str, variants: Any, mode: Mode)
     like = ""
     for index, variant in enumerate(variants):
         schedule = setting.options.schedule or variant.schedule
-        seed = schedule_seed(setting.options.seed, index) if schedule.partition(":")[0] in SEEDED else 0
+        seed = schedule_seed(setting.options.seed, index) if is_seeded(schedule) else setting.options.seed
         name = _name(situation, schedule, seed, variant.label)
         like = (like or name) if variant.own_golden else reference
         yield _planned(name, situation, variant.spec, schedule, seed, like)
 
 
 def _name(situation: str, schedule: str, seed: int, label: str) -> str:
-    seeded = f"@{seed}" if schedule.partition(":")[0] in SEEDED else ""
+    seeded = f"@{seed}" if is_seeded(schedule) else ""
     return f"{situation}/{schedule}{seeded}{f', {label}' if label else ''}"
 
 

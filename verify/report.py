@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -14,11 +14,10 @@ from rich.text import Text
 
 from tdist.findings import Finding, render
 from tdist.verify.operator import Case, format_shape
-from tdist.verify.plan import BASE, Planned, grouped
+from tdist.verify.plan_text import counted, plan_lines
 from tdist.verify.policies import Comparison
 from tdist.verify.results import ModeResult, Report, SearchRun, StepResult, finding_weights
 from tdist.verify.search import found_by
-from tdist.verify.situations import SITUATIONS
 from tdist.verify.suppressions import is_suppressed, unused
 from tdist.verify.verdict import judge
 
@@ -152,35 +151,21 @@ def _render_search(step: StepResult, profile: str, console: Console) -> None:
     """The runs of a search step: the plan by situation, and those that failed."""
     failed = [run for run in step.runs if not run.passed(profile)]
     verdict = f"{len(failed)} failed" if failed else "all agree"
-    _line(console, 2, f"{step.name}: {_counted(len(step.runs), 'run')}, {verdict}", "red" if failed else "")
-    render_plan([run.planned for run in step.runs], console)
+    _line(console, 2, f"{step.name}: {counted(len(step.runs), 'run')}, {verdict}", "red" if failed else "")
+    for line in plan_lines([run.planned for run in step.runs]):
+        _line(console, 4, line)
     for run in failed[:SHOWN_RUNS]:
         _line(console, 4, f"{run.planned.name}: {_why_failed(run, profile)}", "red")
     if len(failed) > SHOWN_RUNS:
         _line(console, 4, f"and {len(failed) - SHOWN_RUNS} more; --json has them all", "red")
     if step.left_out:
-        _line(console, 4, f"{_counted(len(step.left_out), 'run')} of the plan left out after these", "yellow")
+        _line(console, 4, f"{counted(len(step.left_out), 'run')} of the plan left out after these", "yellow")
 
 
 def _why_failed(run: SearchRun, profile: str) -> str:
     kinds = dict.fromkeys(found.kind.removeprefix("tdist.") for found in run.findings if found.fails(profile))
     outputs = (*run.differences[:1], *([f"and {len(run.differences) - 1} more"] if len(run.differences) > 1 else ()))
     return "; ".join(filter(None, (", ".join(kinds), " ".join(outputs), "" if kinds else run.error)))
-
-
-def render_plan(runs: Sequence[Planned], console: Console) -> None:
-    """The runs of a search step by situation; a line each."""
-    cases = {planned.situation: planned.spec.job for planned in reversed(runs)}
-    for situation, schedules in grouped(runs).items():
-        job = cases[situation]
-        name = situation if situation != BASE else "relaunch" if job.launches > 1 else ""
-        title = SITUATIONS[name].title if name else "one launch"
-        about = f"{format_shape(job.case.shape)}, {_counted(job.launches, 'launch', 'launches')}"
-        _line(console, 4, f"{title} ({about}): {schedules}")
-
-
-def _counted(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _notes(step: StepResult) -> list[str]:
@@ -263,7 +248,7 @@ def _render_found_by(report: Report, finding: Finding, console: Console) -> None
     runs = [run for result in report.modes for step in result.steps for run in step.runs]
     names = found_by(runs, finding.key)
     if names:
-        _line(console, 2, f"search  met by {len(names)} of {_counted(len(runs), 'run')}, first by {names[0]}")
+        _line(console, 2, f"search  met by {len(names)} of {counted(len(runs), 'run')}, first by {names[0]}")
 
 
 def _render_remarks(report: Report, console: Console) -> None:
