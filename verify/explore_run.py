@@ -1,4 +1,4 @@
-"""Runs of an operator without its host functions: recorded once, then run again in other worlds.
+"""Runs of an operator without its host functions: recorded once, then run again in other worlds, or on all schedules.
 
 Search makes very many runs that differ in nothing but fields of the world. `Rerunner` records the first of them and
 runs the device side alone for the rest; where hosts cannot be left out it falls back to the runner it was given.
@@ -6,14 +6,20 @@ runs the device side alone for the rest; where hosts cannot be left out it falls
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tdist.errors import TdistError
+from tdist.errors import UsageError
+from tdist.platforms.sim.explore.exhaustive import Exploration, Limits, Progress, explore, outcome_of
 from tdist.platforms.sim.explore.recording import NotRecordable, Recording, RecordingWorld
-from tdist.platforms.sim.explore.rerun import RerunResult, rerun
+from tdist.platforms.sim.explore.rerun import Replica, RerunResult, rerun
 from tdist.platforms.sim.world_config import WorldConfig
 from tdist.verify.operator import Operator
 from tdist.verify.rank_job import FROZEN, Job, LaunchResult, run_operator, tile_checksums
@@ -62,10 +68,11 @@ def _record(operator: Operator, job: Job, nranks: int, config: dict[str, Any]) -
 
 def _run(world: RecordingWorld, body: Any) -> None:
     try:
-        world.run(body)
+        with contextlib.redirect_stdout(io.StringIO()):  # what hosts print has been shown by the runs before
+            world.run(body)
     except NotRecordable:
         raise
-    except TdistError as error:
+    except Exception as error:
         raise NotRecordable(f"the host functions do not run in one process: {error}") from error
 
 
@@ -102,7 +109,7 @@ class Rerunner:
                 raise
             return self._runner.execute(spec)
         self.reruns += 1
-        return self._result(spec.job, result)
+        return self.result_of(spec.job, result)
 
     def recording_of(self, spec: RunSpec) -> Recording:
         """The recording of a job, made when it is first asked for.
@@ -121,7 +128,8 @@ class Rerunner:
             raise NotRecordable(str(found))
         return found
 
-    def _result(self, job: Job, result: RerunResult) -> WorldResult:
+    def result_of(self, job: Job, result: RerunResult) -> WorldResult:
+        """A re-run of a job as a `Runner` gives it: outputs as checksums."""
         ranks = tuple(self._launches(job, rank, result) for rank in range(job.case.nranks))
         return WorldResult(ranks, result.findings, result.stopped, result.choices)
 
@@ -142,4 +150,66 @@ def _needs_hosts(spec: RunSpec) -> bool:
     return asked or spec.job.judge or spec.job.situation == FROZEN
 
 
-__all__ = ["NotRecordable", "Rerunner", "record_job"]
+def explore_job(
+    rerunner: Rerunner, spec: RunSpec, limits: Limits | None = None, progress: Progress | None = None
+) -> Exploration:
+    """All inequivalent schedules of a run, in the world of `spec` but for scheduler and choices.
+
+    An outcome is what the outputs of all ranks hold, or how the run was stopped.
+
+    Raises:
+        NotRecordable: the hosts of this job cannot be left out.
+        UsageError: the world is one that has no equivalent schedules (adversarial memory, a late rank, a trace).
+    """
+    world = {**_DEFAULTS, **spec.world}
+    if spec.world.get("memory", "plain") != "plain" or any(world.get(name) not in (-1, False) for name in NEEDS_HOSTS):
+        raise UsageError("all schedules are run on plain memory, with no rank late and without a trace")
+    world |= {"scheduler": "run-to-block", "seed": 0}
+    return explore(rerunner.recording_of(spec), limits, progress, _outputs_of, **world)
+
+
+def _outputs_of(played: Replica, result: RerunResult) -> str:
+    """Outputs in a word; how it was stopped, if it was."""
+    if result.stopped or not result.outputs:
+        return outcome_of(played, result)
+    total = 0
+    for key in sorted(result.outputs):
+        total = zlib.crc32(result.outputs[key].contiguous().flatten().view(torch.uint8).numpy().tobytes(), total)
+    return f"outputs {total:08x}"
+
+
+@dataclass(frozen=True)
+class Prover:
+    """Whether all schedules of a run end alike and find nothing: what makes a mutant equivalent.
+
+    Attributes:
+        holds: every inequivalent schedule was run, none found anything that fails, all outputs are the expected ones.
+        text: how many there were, or what speaks against it.
+    """
+
+    holds: bool
+    text: str
+
+
+def prove_outputs(
+    rerunner: Rerunner, spec: RunSpec, expected: Sequence[Any], profile: str, limits: Limits | None = None
+) -> Prover:
+    """Try to prove that `spec` gives the outputs `expected` (`WorldResult.ranks` of the original) on any schedule."""
+    try:
+        found = explore_job(rerunner, spec, limits)
+    except (NotRecordable, UsageError) as why:
+        return Prover(False, str(why))
+    failing = [seen.finding for seen in found.findings if seen.finding.fails(profile)]
+    if failing:
+        return Prover(False, f"a schedule finds {failing[0].kind}")
+    ranks = [rerunner.result_of(spec.job, run).ranks for run in found.outcomes.values()]
+    if any(_checksums(made) != _checksums(expected) for made in ranks):
+        return Prover(False, "a schedule has other outputs")
+    return Prover(found.complete, str(found))
+
+
+def _checksums(ranks: Sequence[Any]) -> list[Any]:
+    return [None if launches is None else [launch.checksums for launch in launches] for launches in ranks]
+
+
+__all__ = ["NotRecordable", "Prover", "Rerunner", "explore_job", "prove_outputs", "record_job"]

@@ -17,6 +17,7 @@ from tdist.verify.suppressions import Suppression
 from tdist.verify.worlds import RunSpec
 
 if TYPE_CHECKING:
+    from tdist.platforms.sim.explore.exhaustive import Exploration
     from tdist.verify.compile_for import Compiled
 
 
@@ -56,6 +57,7 @@ class StepResult:
         spec: the run with its choices; None for the search step, whose runs have their own.
         runs: of the search step, in the order of the plan.
         left_out: runs of the plan that were not made.
+        explored: of the exhaustive step, which runs there were; `runs` are those that tell something.
     """
 
     name: str
@@ -68,6 +70,7 @@ class StepResult:
     spec: RunSpec | None = None
     runs: tuple[SearchRun, ...] = ()
     left_out: tuple[Planned, ...] = ()
+    explored: Exploration | None = None
 
     def comparisons(self) -> Iterator[tuple[int, int, str, Comparison]]:
         """(rank, launch, output, comparison) of everything that was compared."""

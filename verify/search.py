@@ -21,6 +21,10 @@ STOPPED_ALIKE = 3
 _Outputs = Sequence[list[LaunchResult] | None]
 
 
+RERUN_FROM = 64
+"""A plan of so many runs is worth recording what hosts ask for, and leaving them out."""
+
+
 def search(runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppression] = ()) -> StepResult:
     """Run a plan; what a run found is a result, also where it could not finish."""
     begin = time.monotonic()
@@ -30,7 +34,7 @@ def search(runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppr
     for planned in plan:
         made = attempt(runner, planned.spec)
         findings = accept(made.world.findings, suppressions)
-        runs.append(_judged(planned, replace(made, world=replace(made.world, findings=findings)), outputs))
+        runs.append(judged(planned, replace(made, world=replace(made.world, findings=findings)), outputs))
         if made.exit_code > 1 or (made.world.error and not findings):
             broken = made
             break
@@ -51,7 +55,7 @@ def _all_stop(runs: Sequence[SearchRun]) -> bool:
     return len(runs) >= STOPPED_ALIKE and all(run.error for run in runs)
 
 
-def _judged(planned: Planned, made: Attempt, outputs: dict[str, _Outputs]) -> SearchRun:
+def judged(planned: Planned, made: Attempt, outputs: dict[str, _Outputs]) -> SearchRun:
     """What is to be said of a run; notes the outputs of a run that others have to agree with."""
     world = made.world
     if planned.like == planned.name:

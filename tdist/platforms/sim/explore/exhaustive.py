@@ -19,11 +19,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from tdist.errors import TdistError
+from tdist.errors import TdistError, UsageError
 from tdist.findings import Finding
 from tdist.platforms.sim.agents import Agent
 from tdist.platforms.sim.explore import recording as rec
@@ -41,13 +41,37 @@ class Limits:
     steps: int = 20_000
     seconds: float = 600.0
 
+    @classmethod
+    def of(cls, spec: str) -> Limits:
+        """From `exhaustive[:key=value[,key=value]]`, with the names of the fields.
+
+        Raises:
+            UsageError: another name or key, or a value that is no whole number of at least 1.
+        """
+        name, _, rest = spec.partition(":")
+        given: dict[str, int] = {}
+        for pair in filter(None, rest.split(",")):
+            key, _, value = pair.partition("=")
+            if key not in _LIMITS or not value.isascii() or not value.isdigit() or int(value[:18]) < 1:
+                known = ", ".join(f"{limit}=N" for limit in _LIMITS)
+                raise UsageError(f"{name} takes {known} with a whole number from 1 up; {pair!r} is none")
+            given[key] = int(value[:18])
+        if name != EXHAUSTIVE:
+            raise UsageError(f"{spec!r} is not {EXHAUSTIVE}")
+        return cls(**given)
+
+
+EXHAUSTIVE: Final = "exhaustive"
+"""What `--schedule` calls it."""
+_LIMITS: Final = ("runs", "steps", "seconds")
+
 
 @dataclass(frozen=True)
 class Sighting:
-    """A finding and the choices with which it comes out, for `WorldConfig.choices`."""
+    """A finding and the run that met it first; `run.choices` replays it."""
 
     finding: Finding
-    choices: tuple[int, ...]
+    run: RerunResult
 
 
 @dataclass(frozen=True)
@@ -61,7 +85,7 @@ class Exploration:
         pending: decisions that were still to be tried otherwise, when it stopped.
         limit: what stopped it; empty if nothing did.
         findings: each defect once.
-        outcomes: what memory held at the end, or how the run was stopped, each with the choices of its first run.
+        outcomes: what runs came to (what memory held at the end, or how the run was stopped), each with its first run.
         steps: of the longest schedule.
     """
 
@@ -71,16 +95,22 @@ class Exploration:
     pending: int
     limit: str
     findings: tuple[Sighting, ...]
-    outcomes: dict[str, tuple[int, ...]]
+    outcomes: dict[str, RerunResult]
     steps: int
     seconds: float
 
     def __str__(self) -> str:
         if self.complete:
-            one = self.runs == 1
-            many = "the one schedule that there is" if one else f"all {self.runs} inequivalent schedules"
-            return f"{many} ran, {len(self.outcomes)} outcome{'' if len(self.outcomes) == 1 else 's'}"
+            if self.runs == 1:
+                return "all schedules are equivalent, one ran"
+            outcomes = "one outcome" if len(self.outcomes) == 1 else f"{len(self.outcomes)} outcomes"
+            return f"all {self.runs} inequivalent schedules ran, {outcomes}"
         return f"stopped at {self.runs} of at least {self.runs + self.pending} schedules ({self.limit}): not a proof"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; times and findings stand elsewhere."""
+        counts = {"runs": self.runs, "pruned": self.pruned, "pending": self.pending, "steps": self.steps}
+        return {"complete": self.complete, "limit": self.limit, "outcomes": len(self.outcomes), **counts}
 
 
 class _Asleep(TdistError):
@@ -336,21 +366,27 @@ class Early:
 Progress = Callable[[int, int], None]
 """Called now and then with schedules run, and decisions known to be left."""
 _PROGRESS_EVERY = 50
+Outcome = Callable[[Replica, RerunResult], str]
 
 
 def explore(
-    recording: Recording, limits: Limits | None = None, progress: Progress | None = None, **world: Any
+    recording: Recording,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    outcome: Outcome | None = None,
+    **world: Any,
 ) -> Exploration:
     """Run all inequivalent schedules of a recording, or as many as `limits` allow.
 
     Args:
+        outcome: what a run came to; by default what all of memory holds, words and all.
         world: fields of `WorldConfig` that differ from the recording's; detection is on in any case.
 
     Raises:
         NotRecordable: hosts may decide by what they read from device memory, or came farther than recorded.
     """
     limits = limits or Limits()
-    search = _Search(recording, {**world, "detect": True, "choices": None}, limits)
+    search = _Search(recording, {**world, "detect": True, "choices": None}, limits, outcome or outcome_of)
     begin = time.monotonic()
     limit = ""
     while True:
@@ -368,14 +404,15 @@ def explore(
 class _Search:
     """The state of one `explore`."""
 
-    def __init__(self, recording: Recording, world: dict[str, Any], limits: Limits) -> None:
+    def __init__(self, recording: Recording, world: dict[str, Any], limits: Limits, outcome: Outcome) -> None:
         self.recording = recording
+        self.outcome = outcome
         self.world = world
         self.limits = limits
         self.explorer = _Explorer(limits)
         self.runs = self.pruned = self.steps = 0
         self.sightings: dict[tuple[Any, ...], Sighting] = {}
-        self.outcomes: dict[str, tuple[int, ...]] = {}
+        self.outcomes: dict[str, RerunResult] = {}
 
     def run_one(self) -> str:
         """One schedule; why the search cannot go on, or empty."""
@@ -394,15 +431,15 @@ class _Search:
             engine.watch.close()
             self.explorer.learn(engine.watch.events, result is not None and bool(result.stopped))
             if result is not None:
-                self._note(result, outcome_of(played, result))
+                self._note(result, self.outcome(played, result))
             self.steps = max(self.steps, engine.steps)
         return ""
 
     def _note(self, result: RerunResult, outcome: str) -> None:
         self.runs += 1
-        self.outcomes.setdefault(outcome, result.choices)
+        self.outcomes.setdefault(outcome, result)
         for finding in result.findings:
-            self.sightings.setdefault(finding_key(finding), Sighting(finding, result.choices))
+            self.sightings.setdefault(finding_key(finding), Sighting(finding, result))
 
     def limit(self, seconds: float) -> str:
         if self.runs + self.pruned >= self.limits.runs:
@@ -436,4 +473,4 @@ def outcome_of(played: Replica, result: RerunResult) -> str:
     return f"memory {total:08x}"
 
 
-__all__ = ["Exploration", "Limits", "NotRecordable", "Sighting", "explore", "finding_key", "outcome_of"]
+__all__ = ["EXHAUSTIVE", "Exploration", "Limits", "NotRecordable", "Sighting", "explore", "finding_key", "outcome_of"]

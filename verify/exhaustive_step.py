@@ -1,0 +1,79 @@
+"""The exhaustive step of a mode: all inequivalent schedules of the operator's small shape (`--schedule exhaustive`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tdist.errors import UsageError
+from tdist.platforms.sim.explore.exhaustive import EXHAUSTIVE, Exploration, Limits, Progress
+from tdist.platforms.sim.explore.rerun import RerunResult
+from tdist.verify.attempts import Attempt, attempt
+from tdist.verify.explore_run import NotRecordable, Rerunner, explore_job
+from tdist.verify.modes import Mode
+from tdist.verify.operator import Operator
+from tdist.verify.options import Options
+from tdist.verify.plan import BASE, Planned, setting_of
+from tdist.verify.results import SearchRun, StepResult
+from tdist.verify.search import judged
+from tdist.verify.suppressions import Suppression, accept
+from tdist.verify.worlds import Runner
+
+_ERROR_REQUEST = 2
+
+
+def explore_operator(
+    runner: Runner,
+    operator: Operator,
+    options: Options,
+    mode: Mode,
+    dtype: str,
+    suppressions: Sequence[Suppression] = (),
+    progress: Progress | None = None,
+) -> StepResult:
+    """Run one schedule of each class, the first of them judged by the golden.
+
+    The step's runs are that one and, of all others, the first with each outcome and each finding.
+    """
+    begin = time.monotonic()
+    spec = setting_of(operator, options, mode, dtype).base.with_world(scheduler="run-to-block", seed=0)
+    name = f"{EXHAUSTIVE}/golden"
+    golden = Planned(name, BASE, "run-to-block", 0, replace(spec, job=replace(spec.job, judge=True)), name)
+    outputs: dict[str, Any] = {}
+    made = attempt(runner, golden.spec)
+    first = _run_of(golden, made, outputs, suppressions)
+    if made.exit_code > 1 or (first.error and not first.findings):
+        return StepResult(EXHAUSTIVE, error=first.error, exit_code=made.exit_code, runs=(first,))
+    rerunner = Rerunner(operator)
+    try:
+        explored = explore_job(rerunner, spec, Limits.of(options.schedule), progress)
+    except (NotRecordable, UsageError) as why:
+        seconds = time.monotonic() - begin
+        return StepResult(EXHAUSTIVE, error=f"not explored: {why}", exit_code=_ERROR_REQUEST, seconds=seconds)
+    runs = [first]
+    for number, result in enumerate(_telling(explored)):
+        planned = Planned(f"{EXHAUSTIVE}/{number}", BASE, EXHAUSTIVE, 0, spec, name)
+        runs.append(_run_of(planned, Attempt(rerunner.result_of(spec.job, result)), outputs, suppressions))
+    return StepResult(
+        EXHAUSTIVE,
+        findings=tuple(finding for run in runs for finding in run.findings),
+        seconds=time.monotonic() - begin,
+        runs=tuple(runs),
+        explored=explored,
+    )
+
+
+def _telling(explored: Exploration) -> list[RerunResult]:
+    """The first run of each outcome and of each finding."""
+    runs = [*explored.outcomes.values(), *(seen.run for seen in explored.findings)]
+    return list({run.choices: run for run in runs}.values())
+
+
+def _run_of(planned: Planned, made: Attempt, outputs: dict[str, Any], suppressions: Sequence[Suppression]) -> SearchRun:
+    world = replace(made.world, findings=accept(made.world.findings, suppressions))
+    return judged(planned, replace(made, world=world), outputs)
+
+
+__all__ = ["explore_operator"]
