@@ -28,11 +28,16 @@ def attempt(runner: Runner, spec: RunSpec) -> Attempt:
     try:
         return Attempt(runner.execute(spec))
     except TdistError as error:
-        return Attempt(WorldResult((), tuple(getattr(error, "findings", ())), told(error)), error.exit_code)
+        return Attempt(_stopped(error), error.exit_code)
     except Exception as error:
         if not getattr(error, "__notes__", None):
             raise
-        return Attempt(WorldResult((), (), told(error)))
+        return Attempt(_stopped(error))
+
+
+def _stopped(error: Exception) -> WorldResult:
+    """No rank finished; what was found until then is kept."""
+    return WorldResult((), tuple(getattr(error, "findings", ())), told(error))
 
 
 def told(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -124,7 +124,8 @@ class ProcessRunner:
         return self.execute(RunSpec(job, world_config(self._options, mode, poison)))
 
     def execute(self, spec: RunSpec) -> WorldResult:
-        returned = self._run(RANK_TARGET, spec.job, spec.world)
+        with _kept_with_errors(self._pool.findings):
+            returned = self._run(RANK_TARGET, spec.job, spec.world)
         launches = [
             value if isinstance(value, BaseException) else [LaunchResult.from_json(result) for result in value]
             for value in returned
@@ -160,7 +161,8 @@ class ThreadRunner:
         from tdist.platforms.sim.world import World
 
         with World(nranks=spec.job.case.nranks, **spec.world) as world:
-            returned = world.run(run_operator, self._operator, spec.job)
+            with _kept_with_errors(lambda: world.findings):
+                returned = world.run(run_operator, self._operator, spec.job)
             return world_result(returned, world.findings, world.engine.events, world.trace)
 
     def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
@@ -169,6 +171,18 @@ class ThreadRunner:
 
         with World(nranks=job.case.nranks, **recording_config(self._options, mode)) as world:
             return world.run(record_operator, self._operator, job, run)
+
+
+@contextlib.contextmanager
+def _kept_with_errors(findings: Callable[[], Sequence[Finding]]) -> Iterator[None]:
+    """What a host function raises takes along, as its `findings`, what was found until then."""
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "findings", ()):
+            with contextlib.suppress(AttributeError):  # an exception with slots
+                error.findings = tuple(findings())  # pyright: ignore[reportAttributeAccessIssue]
+        raise
 
 
 def world_result(

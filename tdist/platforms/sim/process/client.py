@@ -257,7 +257,7 @@ class RankProcess:
 
     def _fail(self, error: BaseException) -> None:
         stopped = isinstance(error, WorldStopped)
-        self._link.end(not stopped, f"rank {self.rank}: its host function raised {type(error).__name__}: {error}")
+        self._link.end(not stopped, f"{type(error).__name__}: {error}")
         self._control.send({"op": "error", **error_to_json(error), "trace": _user_trace(error)})
 
     def _enter_world(self, config: dict[str, Any]) -> SimRank:

@@ -180,7 +180,9 @@ class Server:
             peer.queue.append(message)
             peer.state = BLOCKED if message.data.get("blocks") else IDLE if message.op == "end" else peer.state
             if message.op == "end" and message.data["failed"]:
-                self._stop(message.data["error"])
+                error = message.data["error"]
+                self._port.end(peer.rank, error)
+                self._stop(f"rank {peer.rank}: its host function raised {error}")
 
     def _lost(self, peer: _Peer, why: str) -> None:
         self._selector.unregister(peer.channel)
