@@ -13,27 +13,32 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tdist.errors import TdistError
 from tdist.findings import Finding
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.ir.collection import no_collection
 from tdist.mutations import Mutant, has_mutant
-
-from tdist.verify.operator import Operator, format_shape
+from tdist.verify.operator import format_shape
 
 if TYPE_CHECKING:
+    from tdist.verify.explore_run import Rerunner
     from tdist.verify.rank_job import LaunchResult
-    from tdist.verify.worlds import Runner, RunSpec, WorldResult
+    from tdist.verify.worlds import RunSpec, WorldResult
 
 Fails = Callable[[Finding], bool]
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether something was proved, and how, or why not, in words."""
+    """Whether something was proved.
+
+    Attributes:
+        text: where it holds, the case; where not, why not.
+        schedules: how many inequivalent ones there are of the case.
+    """
 
     holds: bool
     text: str
+    schedules: int = 0
 
 
 def same_code(mutant: Mutant, irs: Sequence[KernelIR]) -> str:
@@ -70,7 +75,7 @@ SECONDS = 60.0
 """For all schedules of one case; more of them make no proof."""
 
 
-def prove(operator: Operator, runner: Runner, spec: RunSpec, expected: tuple[Any, ...], fails: Fails) -> Proof:
+def prove(rerunner: Rerunner, spec: RunSpec, expected: tuple[Any, ...], fails: Fails) -> Proof:
     """Try to prove by exhaustion that a run comes to what is expected, whatever the schedule.
 
     Args:
@@ -78,27 +83,29 @@ def prove(operator: Operator, runner: Runner, spec: RunSpec, expected: tuple[Any
         expected: what the original's outputs are.
         fails: whether a finding speaks against it.
     """
-    from tdist.platforms.sim.explore.exhaustive import Limits, explore
-    from tdist.platforms.sim.explore.recording import NotRecordable, record
-    from tdist.verify.rank_job import run_operator
+    from tdist.platforms.sim.explore.exhaustive import Limits
+    from tdist.verify.explore_run import NotRecordable, explore_job
 
+    where = f"{format_shape(spec.job.case.shape)} {spec.job.case.sync} x{spec.job.launches}"
     try:
-        recording = record(spec.job.case.nranks, run_operator, operator, spec.job, **spec.world)
-        explored = explore(recording, Limits(seconds=SECONDS))
+        explored = explore_job(rerunner, spec, Limits(seconds=SECONDS))
     except NotRecordable as error:
-        return Proof(False, f"not provable: {error}")
-    except TdistError as error:
-        return Proof(False, f"not provable in this process: {error}")
-    where = f"{format_shape(spec.job.case.shape)}, {spec.job.launches} launches"
-    if not explored.complete:
-        return Proof(False, f"{explored} ({where})")
+        return Proof(False, f"schedules cannot be exhausted: {error}")
     failing = [sighting.finding.kind for sighting in explored.findings if fails(sighting.finding)]
     if failing:
         return Proof(False, f"another schedule shows {failing[0]} ({where})")
-    for choices in explored.outcomes.values():
-        if outputs_of(runner.execute(spec.with_world(choices=choices))) != expected:
-            return Proof(False, f"another schedule has other outputs ({where})")
-    return Proof(True, f"{explored}, no finding, the same outputs ({where})")
+    made = [outputs_of(rerunner.result_of(spec.job, result)) for result in explored.outcomes.values()]
+    if any(outputs != expected for outputs in made):
+        return Proof(False, f"another schedule has other outputs ({where})")
+    if not explored.complete:
+        return Proof(False, f"{explored} ({where})")
+    return Proof(True, where, explored.runs)
+
+
+def conclusion(proofs: Sequence[Proof]) -> str:
+    """What proofs of several cases say together."""
+    cases = [f"{proof.text} ({proof.schedules})" for proof in proofs]
+    return f"all inequivalent schedules ran, no finding, the same outputs: {'; '.join(cases)}"
 
 
 def outputs_of(world: WorldResult) -> tuple[Any, ...]:

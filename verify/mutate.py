@@ -21,7 +21,8 @@ from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.findings import Finding
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.mutations import OPTIONAL, Mutant, check_kind, mutants_of
-from tdist.verify.equivalence import Proof, outputs_of, prove, same_code
+from tdist.verify.equivalence import Proof, conclusion, outputs_of, prove, same_code
+from tdist.verify.explore_run import Rerunner
 from tdist.verify.modes import ADVERSARIAL, Mode
 from tdist.verify.operator import Operator
 from tdist.verify.options import Options
@@ -278,7 +279,7 @@ def _not_itself(operator: Operator, form: Form, planned: Planned, why: str) -> s
     )
 
 
-def run_once(runner: Runner, spec: RunSpec, accepted: Sequence[Suppression] = ()) -> Outcome:
+def run_once(runner: Runner | Rerunner, spec: RunSpec, accepted: Sequence[Suppression] = ()) -> Outcome:
     """Run a spec. What the kernel or the host function does wrong is a result; an unfit machine is raised."""
     try:
         world = runner.execute(spec)
@@ -327,8 +328,7 @@ class _Judge:
     """Makes the runs of one mutant after the other."""
 
     def __init__(self, runner: Runner, operator: Operator, options: Options, forms: Sequence[Form]) -> None:
-        self._runner = runner
-        self._operator = operator
+        self._runner = Rerunner(operator, runner)
         self._profile = options.profile
         self._accepted = suppressions_of(operator, options)
         self._forms = forms
@@ -384,12 +384,11 @@ class _Judge:
         for form in forms:
             for planned in _cases_of(form):
                 spec = _planted(planned.spec, mutant)
-                proofs.append(prove(self._operator, self._runner, spec, form.outputs[planned.name], self._fails))
+                proofs.append(prove(self._runner, spec, form.outputs[planned.name], self._fails))
                 if not proofs[-1].holds:
                     remark = "; ".join(filter(None, (proofs[-1].text, self._hazards(first))))
                     return Judged(mutant, MISSED, remark=remark)
-        text = "; ".join(dict.fromkeys(proof.text for proof in proofs))
-        return Judged(mutant, EQUIVALENT, proof=text, remark=self._hazards(first))
+        return Judged(mutant, EQUIVALENT, proof=conclusion(proofs), remark=self._hazards(first))
 
     def _fails(self, finding: Finding) -> bool:
         return any(each.fails(self._profile) for each in accept([finding], self._accepted))
