@@ -1,4 +1,4 @@
-"""What adversarial memory makes of small kernels: faults become wrong numbers or hangs, their cures compute as always."""
+"""Small kernels under adversarial memory: faults become wrong numbers or hangs, their cures compute as always."""
 
 from __future__ import annotations
 

@@ -21,12 +21,13 @@ What is played:
   vanish and its waiter hang.
 
 `late` and `odd order` follow the profile of the world: what only `ascend` leaves open is played only there. Choices are
-the scheduler's (`choose`, 0 for late), are recorded, and replay. What is *not* played: a load that is still in flight
-when a later store overwrites what it reads, where only `ascend` leaves that open (under `seed` a schedule does it);
-parts of one store; host reads.
+the scheduler's (`choose`, 0 for late), are recorded, and replay. A load that comes too late, after a store that nothing
+keeps from overwriting what it reads, is a matter of the schedule: here every load is a scheduling point, also a local
+one. What is *not* played: a load that is in flight beyond a release of its own agent, which only `ascend` leaves open;
+parts of one store; what hosts read; host writes to signal words.
 
 Loads are shown other bytes by putting them into memory for the moment of the load: nothing else runs meanwhile, and
-kernels are compiled to copy what they load (`SimOptions.snapshots`).
+kernels are compiled to copy what they load (`SimOptions.adversarial`).
 
 Source: docs/ordering-model.md, "Loads and tokens", "What a release covers", "Signals"; docs/schedules.md.
 """
@@ -159,7 +160,7 @@ class Adversary:
     """
 
     def __init__(self, choose: Callable[[int], int], detector: Detector, memory: AddressSpace, ascend: bool) -> None:
-        self._choose = choose
+        self._chooser = choose
         self._detector = detector
         self._memory = memory
         self._ascend = ascend
@@ -171,6 +172,7 @@ class Adversary:
         self._line: tuple[Write, AgentClocks] | None = None
         self._line_met = False
         self._site: Any = None
+        self.played = 0
 
     # ---------------------------------------------------------------- where it listens
 
@@ -317,6 +319,11 @@ class Adversary:
         self._sets.clear()
         self._line = None
 
+    def _late(self) -> bool:
+        """Whether one thing that nothing orders comes late; `played` counts the questions."""
+        self.played += 1
+        return self._chooser(2) == 0
+
     def _knows(self, write: Write, seed: memoryview, ascend: memoryview) -> bool:
         """Whether a write of somebody else is ordered before whoever has these clocks."""
         if write.stamp > _entry(seed, write.entry):
@@ -363,7 +370,7 @@ class Adversary:
         times = write.hid.get(clocks.entry, 0)
         if clocks.entry in write.seen:
             return False
-        if times < MOST_HIDDEN and self._choose(2) == 0:
+        if times < MOST_HIDDEN and self._late():
             write.hid[clocks.entry] = times + 1
             return True
         write.seen.add(clocks.entry)
@@ -392,7 +399,7 @@ class Adversary:
                 continue
             free[which] = False
             own = write.word or write.entry == clocks.entry
-            if not own and not self._knows(write, known, known) and self._choose(2) == 0:
+            if not own and not self._knows(write, known, known) and self._late():
                 self._puts.append(Put(made.al, at[which], memory[at[which]], write))
 
     def _lose_to_earlier_set(self, made: Write, clocks: AgentClocks) -> None:
@@ -403,7 +410,7 @@ class Adversary:
             start = _line_of(signal) - made.al.lo
             inside = (at >= start) & (at < start + LINE_BYTES) & ~_within(at, signal, made.al)
             strange = signal.entry != clocks.entry and signal.stamp > _entry(known, signal.entry)
-            if strange and inside.any() and self._choose(2) == 0:
+            if strange and inside.any() and self._late():
                 self._puts.append(Put(made.al, at[inside], before[inside], signal))
                 return
 
@@ -416,7 +423,7 @@ class Adversary:
         for signal in reversed(self._sets):
             strange = signal.entry != made.entry and signal.stamp > _entry(known, signal.entry)
             if strange and _line_of(signal) == line and not _same_word(signal, made):
-                if self._choose(2) == 0:
+                if self._late():
                     at, before = made.bytes()
                     self._put(Put(made.al, at, before, signal))
                 return
@@ -433,7 +440,7 @@ class Adversary:
                 if not len(which):
                     continue
                 ordered = write.entry == signal.entry or write.stamp <= _entry(known, write.entry)
-                if ordered or self._choose(2):
+                if ordered or not self._late():
                     free[which] = False
                     continue
                 self._put(Put(al, at[which], before, signal))

@@ -44,14 +44,15 @@ class SimOptions:
         fuse: let loops that only multiply adjacent tiles become one multiplication.
         mutation: name of a mutant of the kernel to compile in its place, "" for the kernel itself.
         trace: each access tells the engine's tracer about itself.
-        snapshots: each load copies what it loads, also where memory itself could stand for it.
+        adversarial: for adversarial memory. Each load is a scheduling point and copies what it loads, also where it is
+            local and memory itself could stand for it.
     """
 
     detect: bool = True
     fuse: bool = True
     mutation: str = ""
     trace: bool = False
-    snapshots: bool = False
+    adversarial: bool = False
 
 
 @dataclass
@@ -150,7 +151,7 @@ def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
     module, report = lower(kernel, options.mutation)
     main, second = split_sub_vec(module)
     uses = _Uses(module)
-    codegen_options = Options(options.detect, options.fuse, options.trace, options.snapshots)
+    codegen_options = Options(options.detect, options.fuse, options.trace, options.adversarial)
     keep = not options.mutation  # mutants are many and each is met once
     first = _generate(main, kernel, codegen_options, key + "-0", keep)
     other = _generate(second, kernel, codegen_options, key + "-1", keep) if second is not None else None

@@ -73,8 +73,8 @@ class EnginePort:
 
         config = self.engine.config
         mutant = mutant_to_run(kernel, config.mutation)
-        snapshots = config.memory != "plain"
-        options = SimOptions(config.detect, not config.trace, mutant, config.trace, snapshots)
+        adversarial = config.memory != "plain"
+        options = SimOptions(config.detect, not config.trace, mutant, config.trace, adversarial)
         return compile_kernel(kernel, options)
 
     def launch(

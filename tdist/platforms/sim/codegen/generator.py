@@ -70,7 +70,7 @@ class Options:
     detect: bool
     fuse: bool
     trace: bool = False
-    snapshots: bool = False
+    adversarial: bool = False
 
 
 @dataclass

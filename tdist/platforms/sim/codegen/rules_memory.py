@@ -170,7 +170,7 @@ def load(g: Generator, op: Operation) -> None:
     if g.fusion is not None:
         g.fusion.load(op, access)
         return
-    if access.pointer.origin.remote:
+    if access.pointer.origin.remote or g.module.options.adversarial:
         g.emit.line("yield")
     if isinstance(access.pointer, PointerTile) and (access.mask is None or isinstance(access.mask, Box)):
         _load_box(g, op, access)
@@ -208,7 +208,7 @@ def _load_box(g: Generator, op: Operation, access: Access) -> None:
     wide = narrow and feeds_only_dot(result)
     is_plain_fill = access.fill is None or g.is_uniform(access.fill)
     cached = wide and is_plain_fill and (access.mask is None or access.fill is not None)
-    view = not wide and view_is_safe(op) and not g.module.options.snapshots
+    view = not wide and view_is_safe(op) and not g.module.options.adversarial
     options = f"wide={wide}, view={view}, raw={view and only_stored(op)}, cache={'TILES' if cached else None}"
     function = g.module.access("L", "load_box", spec_text(g, op, pointer, "load"), options, op)
     g.count(op, "rows" if pointer.lattice.vecs else "slice")
@@ -268,7 +268,7 @@ def _load_scalar(g: Generator, op: Operation, pointer: Pointer, mask: Value | No
     if g.fusion is not None:
         g.fusion.refuse("a scalar load")
     is_volatile = bool(prop(op, "isVolatile", False))
-    if pointer.origin.remote or is_volatile:
+    if pointer.origin.remote or is_volatile or g.module.options.adversarial:
         g.emit.line("yield")
     clk = g.clk_of(pointer, mask, fill)
     expression = _scalar_load_text(g, op, pointer, clk, is_volatile)
