@@ -160,9 +160,11 @@ def replay_of(
     Args:
         outputs: digests by rank, as `output_digests` makes them; by default those of the failure, if it has some.
     """
+    folders = f"{operator.source.absolute().parent}{os.sep}"
     seen = sightings(failure.findings, profile)[:MAX_FINDINGS]
     digests = tuple(outputs or getattr(failure, "outputs", ()))
-    found = Found(tuple(map(_printable, seen)), failure.wrong, _one_line(failure.error), digests)
+    error = _one_line(failure.error.replace(folders, ""))
+    found = Found(tuple(_printable(sighting, folders) for sighting in seen), failure.wrong, error, digests)
     return Replay(
         _bounded(failure.spec), operator_text(failure.spec.job.spec, operator, folder), found, profile, versions()
     )
@@ -244,12 +246,12 @@ def _bounded(spec: RunSpec) -> RunSpec:
     return spec.with_world(choices=None) if choices is not None and len(choices) > MAX_CHOICES else spec
 
 
-def _printable(sighting: Sighting) -> Sighting:
+def _printable(sighting: Sighting, folders: str) -> Sighting:
     sites = tuple(
         replace(site, file=_one_line(site.file), op=_one_line(site.op), tensor=_one_line(site.tensor))
         for site in sighting.sites[:MAX_SITES]
     )
-    return replace(sighting, title=_one_line(sighting.title), sites=sites)
+    return replace(sighting, title=_one_line(sighting.title.replace(folders, "")), sites=sites)
 
 
 def _one_line(text: str) -> str:
@@ -268,7 +270,7 @@ def read_replay(path: Path) -> Replay:
     try:
         return _replay(_parsed(_content(path)))
     except _Unfit as unfit:
-        raise UsageError(f"cannot replay {path}: {unfit}") from None
+        raise UsageError(f"cannot replay {path}: {_one_line(str(unfit))}") from None
 
 
 class _Unfit(Exception):
@@ -405,6 +407,8 @@ def _found(value: Any, nranks: int) -> Found:
     if len(given["outputs"]) > nranks:
         raise _Unfit(f"found.outputs has {len(given['outputs'])} ranks, the case {nranks}")
     for rank, outputs in enumerate(given["outputs"]):
+        for name in (name for name in outputs if not _is_text(name)):
+            raise _Unfit(f"found.outputs[{rank}] has a key that is not {_TEXT[0]}: {_shown(name)}")
         _checked(f"found.outputs[{rank}]", outputs, dict.fromkeys(outputs, _CRC))
     seen = tuple(_sighting(f"found.findings[{i}]", item) for i, item in enumerate(given["findings"]))
     return Found(seen, given["wrong"], given["error"], tuple(given["outputs"]))

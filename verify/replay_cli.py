@@ -34,6 +34,7 @@ from tdist.verify.reproduce import (
     render_outcome,
 )
 from tdist.verify.shrink import ProcessRunners, Runners, Shrinker, Shrunk, Target, ThreadRunners
+from tdist.verify.sightings import Sighting, sightings
 from tdist.verify.tracing import Tracing
 from tdist.verify.worlds import ProcessRunner, Runner
 
@@ -109,7 +110,7 @@ def after_report(report: Report, operator: Operator, request: Aftermath) -> None
     What cannot be written costs a line, no verdict.
     """
     out = Printer(sys.stdout)
-    failures: Sequence[Failure] = getattr(report, "failures", ())
+    failures = _distinct(report.failures, report.options.profile)
     made = [_located(failure, operator, request.replays, report.options.profile) for failure in failures]
     _leave(made, request.replays, out)
     if not made and (request.shrink or request.repro):
@@ -121,6 +122,19 @@ def after_report(report: Report, operator: Operator, request: Aftermath) -> None
         more = f"{len(made) - MAX_SHRUNK} more failing runs were not shrunk: --replay FILE --shrink does one"
         out.print(lambda console: line(console, more))
     out.close()
+
+
+def _distinct(failures: Sequence[Failure], profile: str) -> list[Failure]:
+    """Those that show something which the ones before do not: a defect met by other ranks is no other defect."""
+    kept: list[Failure] = []
+    seen: list[Sighting] = []
+    for failure in failures:
+        mine = sightings(failure.findings, profile)
+        new = [sighting for sighting in mine if not any(other.same_as(sighting) for other in seen)]
+        if new or not mine:
+            kept.append(failure)
+        seen += new
+    return kept
 
 
 def _located(failure: Failure, operator: Operator, folder: Path, profile: str) -> Located:

@@ -6,6 +6,7 @@ what it imports of tdist, and a README with what was found. Nothing of it has be
 
 from __future__ import annotations
 
+import os
 import pprint
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ def write_repro(replay: Replay, operator: Operator, folder: Path, findings: Sequ
     extraction = _extract(replay, operator)
     files = {f"{LAUNCHER}.py": _launcher(replay, operator, extraction), f"{SUPPORT}.py": _source("repro_support.py")}
     files |= extraction.files()
-    files["README.md"] = _readme(replay, extraction, findings, sorted(files))
+    readme = _readme(replay, extraction, findings, sorted(files))
+    files["README.md"] = readme.replace(f"{operator.source.absolute().parent}{os.sep}", "")
     _check_free(folder, files)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +146,8 @@ device, the back ends and the address at which the symmetric heaps meet.
 def _readme(replay: Replay, extraction: Extraction, findings: Sequence[Finding], files: Sequence[str]) -> str:
     case, job = replay.spec.job.case, replay.spec.job
     launches = "1 launch" if job.launches == 1 else f"{job.launches} launches on one workspace"
-    ran = f"{format_shape(case.shape)}, {case.dtype}, {case.nranks} ranks, {case.sync} protocol"
+    ranks = "1 rank" if case.nranks == 1 else f"{case.nranks} ranks"
+    ran = f"{format_shape(case.shape)}, {case.dtype}, {ranks}, {case.sync} protocol"
     versions = [f"{name} {version}" for name, version in replay.versions.items()]
     return _README.format(
         mark=_MARK,
@@ -168,7 +171,7 @@ def _found(replay: Replay, findings: Sequence[Finding]) -> list[str]:
         lines = [f"- [{seen.id}] {seen.title}; {seen.where}" for seen in replay.found.sightings]
     if replay.found.wrong:
         lines.append("- outputs differ from what they have to be; the script prints what it got and what was expected")
-    if replay.found.error:
+    if replay.found.error and not replay.found.sightings:
         lines.append(f"- the run did not finish: {replay.found.error}")
     return lines
 

@@ -269,8 +269,25 @@ def render_head(located: Located, path: Path, console: Console) -> None:
     taken = by if choices is None else f"{len(choices)} recorded choices"
     launches = "1 launch" if spec.job.launches == 1 else f"{spec.job.launches} launches"
     console.print(Text(f"replay of {path}", "bold"), soft_wrap=True)
-    line(console, f"{case.operator}  {format_shape(case.shape)}  {case.dtype}  {case.nranks} ranks  seed {case.seed}")
-    line(console, f"{case.sync} protocol, {case.fill} inputs, {launches}, {taken}")
+    ranks = "1 rank" if case.nranks == 1 else f"{case.nranks} ranks"
+    line(console, f"{case.operator}  {format_shape(case.shape)}  {case.dtype}  {ranks}  seed {case.seed}")
+    line(console, ", ".join([f"{case.sync} protocol", f"{case.fill} inputs", launches, *_special(spec), taken]))
+
+
+def _special(spec: RunSpec) -> list[str]:
+    """What is out of the ordinary in a run."""
+    world, said = spec.world, []
+    if spec.job.situation not in ("", "base"):
+        said.append(f"situation {spec.job.situation}")
+    if world.get("memory", "plain") != "plain":
+        said.append(f"{world['memory']} memory")
+    if world.get("late_rank", -1) >= 0:
+        said.append(f"rank {world['late_rank']} late")
+    if world.get("max_programs"):
+        said.append(f"at most {world['max_programs']} programs a launch")
+    if world.get("mutation"):
+        said.append(f"mutant {world['mutation']}")
+    return said
 
 
 def render_outcome(comparison: Comparison, outcome: Outcome, profile: str, console: Console) -> None:

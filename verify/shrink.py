@@ -370,12 +370,12 @@ class Shrinker:
 
 def _size(run: Run) -> str:
     case = run.spec.job.case
-    parts = [f"{case.nranks} ranks", f"{run.spec.job.launches} launches"]
+    parts = [f"ranks {case.nranks}", f"launches {run.spec.job.launches}"]
     parts += [f"{symbol} {value}" for symbol, value in case.shape.items()]
     if run.spec.world.get("max_programs"):
-        parts.append(f"{run.spec.world['max_programs']} programs")
+        parts.append(f"programs {run.spec.world['max_programs']}")
     if run.switches is not None:
-        parts.append(f"{run.switches} context switches")
+        parts.append(f"context switches {run.switches}")
     return ", ".join(parts)
 
 
