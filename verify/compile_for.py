@@ -101,7 +101,7 @@ def _missing(label: str, launched: Sequence[LaunchedKernel], stopped: str) -> li
 
 def _forms(operator: Operator, options: Options) -> list[Mode]:
     """One mode for each protocol form that the options ask for."""
-    modes = modes_for(operator, options.sync, options.schedule)
+    modes = modes_for(operator, options.sync, options.scheduler)
     return list({mode.protocol: mode for mode in modes}.values())
 
 

@@ -214,7 +214,7 @@ def _protocols(operator: Operator, options: Options) -> tuple[str, ...]:
 def _form(runner: Runner, operator: Operator, options: Options, dtype: str, protocol: str) -> Form:
     from tdist.verify.compile_for import record_kernels
 
-    mode = Mode("fine", protocol, drained=False, schedule=options.schedule or ADVERSARIAL)
+    mode = Mode("fine", protocol, drained=False, schedule=options.scheduler or ADVERSARIAL)
     setting = setting_of(operator, options, mode, dtype)
     launched, stopped = record_kernels(runner, setting.base.job, mode)
     label = f"{dtype} {protocol}"

@@ -91,7 +91,11 @@ class Options:
         show=format_shape,
     )
     sync: str = _option("both", "Mode: fine-grained, barrier-all, or one after the other.", choices=SYNC_CHOICES)
-    schedule: str = _option("", "Scheduler for all modes; by default each mode's own.", metavar="NAME[:k=v,…]")
+    schedule: str = _option(
+        "",
+        "Scheduler for all modes, by default each mode's own; exhaustive: a step more that runs all schedules.",
+        metavar="NAME[:k=v,…]",
+    )
     seed: int = _option(0, "Seed of inputs and schedules.", metavar="S")
     seeds: int = _option(4, "Seeds of each random scheduler in the search step; 0 leaves them out.", metavar="N")
     situations: tuple[str, ...] = _option(
@@ -143,7 +147,11 @@ class Options:
         _check_known("--memory", self.memory, MEMORIES)
         if self.memory != "plain" and not self.detect:
             raise UsageError("--memory adversarial needs race detection, which knows what nothing orders: no --no-detect")
-        if self.schedule:
+        if self.explores:
+            from tdist.platforms.sim.explore.exhaustive import Limits
+
+            _named("--schedule", Limits.of, self.schedule)
+        elif self.schedule:
             from tdist.platforms.sim import schedulers
 
             _named("--schedule", schedulers.check, self.schedule, self.nranks)
@@ -190,6 +198,16 @@ class Options:
                 raise UsageError(f"--{name} has to be a number from 0 up, got {value}")
 
     @property
+    def explores(self) -> bool:
+        """Whether all schedules are asked for (`--schedule exhaustive`), a step of its own."""
+        return self.schedule.partition(":")[0] == "exhaustive"
+
+    @property
+    def scheduler(self) -> str:
+        """The scheduler that the options ask for in the other steps; empty for each mode's own."""
+        return "" if self.explores else self.schedule
+
+    @property
     def chosen_policy(self) -> str:
         """The policy that the options ask for; empty for the operator's own."""
         return "allclose" if self.rtol is not None or self.atol is not None else self.policy
@@ -226,7 +244,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
 
 
-def _named(option: str, check: Callable[..., None], *values: Any) -> None:
+def _named(option: str, check: Callable[..., object], *values: Any) -> None:
     """A check whose message lacks the option."""
     try:
         check(*values)

@@ -116,8 +116,8 @@ def small_case(operator: Operator, asked: Case) -> Case:
 def base_schedules(options: Options, mode: Mode, nranks: int) -> Iterator[tuple[str, int]]:
     """(scheduler spec, seed) of each base run of a mode."""
     seeds = [schedule_seed(options.seed, index) for index in range(options.seeds)]
-    if options.schedule:
-        yield from _seeded((options.schedule,), seeds or [options.seed], options.seed)
+    if options.scheduler:
+        yield from _seeded((options.scheduler,), seeds or [options.seed], options.seed)
         return
     if mode.name == "barrier":
         yield from _seeded((*BARRIER_SCHEDULES, "random"), seeds[:BARRIER_SEEDS], options.seed)
@@ -161,7 +161,7 @@ def _situation_runs(setting: Setting, situation: str, variants: Any, mode: Mode)
     reference = next(_base_runs(setting, mode)).name
     like = ""
     for index, variant in enumerate(variants):
-        schedule = setting.options.schedule or variant.schedule
+        schedule = setting.options.scheduler or variant.schedule
         seed = schedule_seed(setting.options.seed, index) if is_seeded(schedule) else setting.options.seed
         name = _name(situation, schedule, seed, variant.label)
         like = (like or name) if variant.own_golden else reference

@@ -55,7 +55,7 @@ def _titled(jobs: dict, situation: str) -> str:
 def print_plan(operator: Operator, options: Options, console: Console) -> None:
     """Every run that these options make, in order; nothing is run."""
     for dtype in options.dtype or operator.dtypes[:1]:
-        for mode in modes_for(operator, options.sync, options.schedule):
+        for mode in modes_for(operator, options.sync, options.scheduler):
             launches = counted(options.launches if operator.relaunchable else 1, "launch", "launches")
             asked = operator.case(dtype=dtype, nranks=options.nranks, shape=dict(options.shape), seed=options.seed)
             console.print(Text(f"{dtype} {mode.name}  ({mode.axes})", "bold"), soft_wrap=True)

@@ -74,8 +74,13 @@ class LiveReport(Observer):
     def step_started(self, dtype: str, mode: Mode, step: str) -> None:
         self._clock.stop()
         if not self._closed:
-            schedule = "many schedules" if step == SEARCH else f"{mode.schedule} schedule"
+            schedule = "many schedules" if step in (SEARCH, "exhaustive") else f"{mode.schedule} schedule"
             self._clock.start(f"{dtype} {mode.name}, {step} step, {schedule}", LONG_REMARK)
+
+    def exploring(self, runs: int, left: int) -> None:
+        if self._terminal and not self._closed:
+            self._clock.stop()
+            self._clock.start(f"exhaustive step, {runs} schedules run, at least {left} left", LONG_REMARK)
 
     def mode_finished(self, result: ModeResult) -> None:
         self._print(lambda: render_mode(result, self._profile, self._console))

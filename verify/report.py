@@ -151,8 +151,9 @@ def _render_search(step: StepResult, profile: str, console: Console) -> None:
     """The runs of a search step: the plan by situation, and those that failed."""
     failed = [run for run in step.runs if not run.passed(profile)]
     verdict = f"{len(failed)} failed" if failed else "all agree"
-    _line(console, 2, f"{step.name}: {counted(len(step.runs), 'run')}, {verdict}", "red" if failed else "")
-    for line in plan_lines([run.planned for run in step.runs]):
+    ran = str(step.explored) if step.explored is not None else counted(len(step.runs), "run")
+    _line(console, 2, f"{step.name}: {ran}, {verdict}", "red" if failed else "")
+    for line in plan_lines([run.planned for run in step.runs]) if step.explored is None else ():
         _line(console, 4, line)
     for run in failed[:SHOWN_RUNS]:
         _line(console, 4, f"{run.planned.name}: {_why_failed(run, profile)}", "red")
@@ -370,6 +371,7 @@ def _step_json(step: StepResult, profile: str) -> dict[str, Any]:
         "comparisons": results,
         "runs": [_run_json(run, profile) for run in step.runs],
         "left_out": [planned.to_json() for planned in step.left_out],
+        "explored": step.explored.to_json() if step.explored is not None else None,
     }
 
 

@@ -29,7 +29,7 @@ from tdist.verify.options import Options
 from tdist.verify.plan import plan, setting_of
 from tdist.verify.rank_job import Job
 from tdist.verify.results import Failure, ModeResult, Report, StepResult, finding_weights
-from tdist.verify.search import SEARCH, search
+from tdist.verify.search import RERUN_FROM, SEARCH, search
 from tdist.verify.situations import SITUATIONS, not_run
 from tdist.verify.suppressions import Suppression, accept, suppressions_of
 from tdist.verify.worlds import POISONS, Runner, RunSpec, open_runner, world_config
@@ -52,6 +52,9 @@ class Observer:
 
     def step_started(self, dtype: str, mode: Mode, step: str) -> None:
         """A step begins; its world is about to be made."""
+
+    def exploring(self, runs: int, left: int) -> None:
+        """So many schedules of the exhaustive step have been run, and at least so many are left."""
 
     def mode_finished(self, result: ModeResult) -> None:
         """All steps of a mode have been judged."""
@@ -97,7 +100,7 @@ def verify(
     with open_runner(operator, options, in_process, boot) as opened:
         runner = tracing.around(opened) if tracing is not None else opened
         for case in cases:
-            for mode in modes_for(operator, options.sync, options.schedule):
+            for mode in modes_for(operator, options.sync, options.scheduler):
                 mine = replace(case, sync=mode.protocol)
                 modes.append(_run_mode(runner, operator, options, mine, mode, watching))
                 watching.mode_finished(modes[-1])
@@ -156,6 +159,8 @@ def _run_mode(
             steps[1] = _judge_poison(steps[0], steps[1], operator, suppressions)
     if options.search:
         steps.append(_search(runner, operator, options, case, mode, steps, observer))
+    if options.explores:
+        steps.append(_explore(runner, operator, options, mode, steps, observer, case.dtype))
     return ModeResult(case.dtype, mode, tuple(steps))
 
 
@@ -197,7 +202,31 @@ def _search(
     if why:
         return StepResult(SEARCH, skipped=why)
     observer.step_started(case.dtype, mode, SEARCH)
-    return search(runner, plan(operator, options, mode, case.dtype), suppressions_of(operator, options))
+    planned = plan(operator, options, mode, case.dtype)
+    if len(planned) >= RERUN_FROM:
+        from tdist.verify.explore_run import Rerunner
+
+        runner = Rerunner(operator, runner)
+    return search(runner, planned, suppressions_of(operator, options))
+
+
+def _explore(
+    runner: Runner,
+    operator: Operator,
+    options: Options,
+    mode: Mode,
+    steps: Sequence[StepResult],
+    observer: Observer,
+    dtype: str,
+) -> StepResult:
+    from tdist.verify.exhaustive_step import EXHAUSTIVE, explore_operator
+
+    why = _stop_there(steps, options.profile, SEARCH)
+    if why:
+        return StepResult(EXHAUSTIVE, skipped=why)
+    observer.step_started(dtype, mode, EXHAUSTIVE)
+    suppressions = suppressions_of(operator, options)
+    return explore_operator(runner, operator, options, mode, dtype, suppressions, observer.exploring)
 
 
 def _step(name: str, runner: Runner, spec: RunSpec, suppressions: Sequence[Suppression]) -> StepResult:
@@ -258,7 +287,7 @@ def _launches_seen(operator: Operator, options: Options) -> str:
 def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tuple[str, ...]:
     """What this run could not have seen."""
     limits = [
-        f"{_schedules_seen(options, modes)}: other interleavings were not run",
+        f"{_schedules_seen(options, modes)}: other interleavings were not run{_explored(modes)}",
         _launches_seen(operator, options),
         *_situations_missed(operator, options, modes),
         _hardware_limit(options),
@@ -282,6 +311,14 @@ def _schedules_seen(options: Options, modes: Sequence[ModeResult]) -> str:
     searched = sum(len(step.runs) for result in modes for step in result.steps)
     more = f", {searched} runs of the search step" if searched else ""
     return f"{one} at seed {options.seed}{more}"
+
+
+def _explored(modes: Sequence[ModeResult]) -> str:
+    """But for the exhaustive step's case, as far as that came."""
+    found = [step.explored for result in modes for step in result.steps if step.explored is not None]
+    if not found:
+        return ""
+    return ", but for the exhaustive step's case" if all(each.complete for each in found) else ", nor all of one case"
 
 
 def _situations_missed(operator: Operator, options: Options, modes: Sequence[ModeResult]) -> list[str]:

@@ -126,7 +126,9 @@ class Watch:
         alone = before = event.before
         for number in firm:
             if not before >> number & 1:
-                event.races.append((number, alone | self._before([other for other in firm if other != number])))
+                node = self.events[number].node  # what is of that step comes with it
+                others = [other for other in firm if self.events[other].node != node]
+                event.races.append((number, alone | self._before(others)))
             before |= self.events[number].before
         event.before = before | self._before(event.enablers)
         for access in event.accesses:
