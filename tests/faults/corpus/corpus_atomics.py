@@ -74,6 +74,7 @@ def accumulator_never_zeroed(x, data, out, FIX: tl.constexpr):
 
 corpus.pair(
     accumulator_never_zeroed,
+    finds("uninitialised"),
     wrong((0, 0), (1, 0)),
     golden="ring",
     buffers={"data": Buf(16, fill=None)},

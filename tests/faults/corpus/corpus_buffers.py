@@ -272,11 +272,6 @@ corpus.pair(
 )
 
 
-def frozen_arguments(rt, ws, x, out):
-    """A graph replay: every launch gets the arguments of the first."""
-    ws.start(frozen_epoch, x, out, launch=1)
-
-
 @triton.jit
 def frozen_epoch(x, data, sig, credit, count, out, launch, FIX: tl.constexpr):
     epoch = launch
@@ -296,9 +291,9 @@ def frozen_epoch(x, data, sig, credit, count, out, launch, FIX: tl.constexpr):
 corpus.pair(
     frozen_epoch,
     finds("race", "send", "receive"),
-    host=frozen_arguments,
     golden="push",
     launches=3,
+    replayable=True,
     why="the epoch is a host argument, and a replayed graph passes the recorded one for ever",
     source="situations: a replayed launch with frozen arguments",
 )

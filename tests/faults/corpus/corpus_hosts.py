@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import shmem as ash
 import torch
 import triton
@@ -230,6 +232,7 @@ def one_rank_raises(rt, ws, x, out):
 
 corpus.pair(
     exchange,
+    finds("host-error"),
     refused("raised ValueError: no rows for rank 1"),
     golden="ring",
     name="one_rank_raises",
@@ -272,6 +275,26 @@ corpus.pair(
     buffers={"data": Buf(TILE_ELEMS)},
     why="one rank goes on without the barrier in which the other one waits",
     source=DIVERGED,
+)
+
+
+def cleared_by_whole_lines(rt, ws, x, out):
+    nbytes = ws.odd.nbytes
+    settle(rt)
+    ctypes.memset(ws.odd.data_ptr(), 0, nbytes if ws.fix else -(-nbytes // 64) * 64)
+    settle(rt)
+    ws.start(push_and_meet, x, out, more=ws.data)
+
+
+corpus.pair(
+    push_and_meet,
+    finds("canary"),
+    golden="ring",
+    name="cleared_by_whole_lines",
+    host=cleared_by_whole_lines,
+    buffers={"odd": Buf(5, torch.float32), "data": Buf(TILE_ELEMS)},
+    why="the host clears 20 bytes through the raw pointer, rounded up to whole lines of 64",
+    source="ascend-facts 9: bytes against elements, 16 B default alignment",
 )
 
 

@@ -288,6 +288,7 @@ def mask_that_shrank(x, data, out, rows, FIX: tl.constexpr):
 
 corpus.pair(
     mask_that_shrank,
+    finds("uninitialised"),
     wrong((0, 0), (1, 0)),
     golden=lambda xs, rank: xs[rank - 1][:ROWS],
     buffers={"data": Buf(TILE_ELEMS, fill=None)},
@@ -309,6 +310,7 @@ def tail_without_other(x, out, last, FIX: tl.constexpr):
 
 corpus.pair(
     tail_without_other,
+    finds("uninitialised"),
     wrong((0, 0), (1, 0)),
     golden=lambda xs, rank: torch.where(torch.arange(TILE_ELEMS) < ROWS, xs[rank], 0),
     last=ROWS,

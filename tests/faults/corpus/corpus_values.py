@@ -141,6 +141,7 @@ def buffer_of_a_rank_without_rows(x, data, out, sources, FIX: tl.constexpr):
 
 corpus.pair(
     buffer_of_a_rank_without_rows,
+    finds("uninitialised"),
     wrong((0, 0), (1, 0), (2, 0)),
     golden=lambda xs, rank: xs[0] + xs[1],
     summed=True,
@@ -254,8 +255,8 @@ corpus.pair(
     tiles=2,
     why="each vector core has a slot of its own, and both wait on the first one",
     source=GATE,
-    false_alarm="a fence that does not depend on sub_vec_id() belongs to the first vector core in the model, while both "
-    "execute it as compiled: the second core's store counts as undrained",
+    false_alarm="a fence that does not depend on sub_vec_id() belongs to the first vector core in the model, while "
+    "both execute it as compiled: the second core's store counts as undrained",
 )
 
 
@@ -296,6 +297,7 @@ def sent_before_it_was_computed(x, data, back, out, FIX: tl.constexpr):
 
 corpus.pair(
     sent_before_it_was_computed,
+    finds("uninitialised"),
     wrong((0, 0), (1, 0)),
     golden="ring",
     buffers={"back": Buf(TILE_ELEMS, fill=None)},

@@ -48,7 +48,7 @@ import shmem as ash
 import torch
 import triton.language as tl
 
-from tdist.findings import Finding, Severity
+from tdist.findings import Finding, Party, Severity
 from tdist.verify import Operator, Options, Reference, ensure_shmem, operator
 from tdist.verify.inputs import factor, payload
 
@@ -184,7 +184,6 @@ class Pair:
     twin: Operator
     expected: tuple[Expected, ...]
     nranks: int
-    launches: int
     profile: str
     why: str
     source: str
@@ -234,6 +233,7 @@ class Plan:
     grid: int
     scalars: Mapping[str, Any]
     relaunchable: bool
+    replayable: bool = False
 
     def workspace(self, rt: Any, case: Any, fix: bool) -> Workspace:
         """Buffers that the kernels name, filled; then what `setup` adds; then all ranks meet."""
@@ -277,6 +277,7 @@ class Corpus:
         summed: bool = False,
         nranks: int = 2,
         launches: int = 1,
+        replayable: bool = False,
         grid: int = 1,
         tiles: int = 1,
         profile: str = "seed",
@@ -298,6 +299,7 @@ class Corpus:
             summed: the inputs are summed: then they are small integers in exact runs.
             launches: launches on one workspace that the fault needs; with more than one the operators are relaunchable,
                 and the twin has to be right at any number of them.
+            replayable: launches may be replayed with frozen arguments, as a graph does.
             tiles: tiles of `x`.
             scalars: more arguments of the kernel.
         """
@@ -306,7 +308,7 @@ class Corpus:
         given = dict(buffers or {})
         whole = {b: given.get(b, buf) for b, buf in BUFFERS.items() if b in named or b in given}
         whole |= {b: buf for b, buf in given.items() if b not in whole}
-        plan = Plan(kernels, host, setup, whole, tiles, grid, scalars, launches > 1)
+        plan = Plan(kernels, host, setup, whole, tiles, grid, scalars, launches > 1, replayable)
         compute = GOLDENS[golden] if isinstance(golden, str) else golden
         summed = summed or golden == "sum"
         name = name or kernel.fn.__name__
@@ -317,7 +319,7 @@ class Corpus:
         ]
         self._module.update({variant.name: variant for variant in variants})
         texts = (profile, why, source, tuple(notes), missed, false_alarm)
-        self.pairs.append(Pair(name, *variants, tuple(expected), nranks, launches, *texts))
+        self.pairs.append(Pair(name, *variants, tuple(expected), nranks, *texts))
 
 
 def _declare(plan: Plan, compute: GoldenFunction, name: str, fix: bool, summed: bool) -> Operator:
@@ -356,6 +358,7 @@ def _declare(plan: Plan, compute: GoldenFunction, name: str, fix: bool, summed: 
         workspace=lambda rt, case: plan.workspace(rt, case, fix),
         tile=(TILE_ELEMS,),
         relaunchable=plan.relaunchable,
+        replayable=plan.replayable,
     )(host)
 
 
@@ -363,18 +366,18 @@ def lines_of(found: Finding) -> frozenset[str]:
     """The markers of the lines of a finding's parties; `corpus_x.py:12` for a line without one.
 
     Parties outside the corpus are left out: whoever misses a barrier is shown where it was launched, which is a line
-    of `Workspace.start`, or where its rank ended.
+    of `Workspace.start`, or where its rank ended; an output that depends on the poison, where its host function begins,
+    which is a line of `_declare`; some have no line.
     """
-    return frozenset(_mark(party.file, party.line) for party in found.parties if _is_corpus(party.file))
+    return frozenset(_mark(party) for party in found.parties if _is_corpus(party))
 
 
-def _is_corpus(file: str | None) -> bool:
-    return file is None or Path(file).name.startswith("corpus_")
+def _is_corpus(party: Party) -> bool:
+    return party.file is not None and party.op != "output" and Path(party.file).name.startswith("corpus_")
 
 
-def _mark(file: str | None, line: int | None) -> str:
-    if file is None or line is None:
-        return "(nowhere)"
+def _mark(party: Party) -> str:
+    file, line = str(party.file), party.line or 0
     marked = MARKER.search(linecache.getline(file, line))
     return marked.group(1) if marked else f"{Path(file).name}:{line}"
 
