@@ -56,7 +56,7 @@ corpus.pair(
     buffers={"data": Buf(16, fill=None)},
     launches=2,
     why="each rank zeroes its accumulator in the launch in which a peer adds to it already",
-    source="design 5: local initialisation that comes late",
+    source="situations: local initialisation that comes late",
 )
 
 
@@ -79,7 +79,7 @@ corpus.pair(
     golden="ring",
     buffers={"data": Buf(16, fill=None)},
     why="partial sums are added to memory of aclshmem_malloc, which is not initialised",
-    source="ascend-facts 4: malloc gives memory as it is; ordering model, uninitialised use",
+    source="ACLSHMEM API: malloc gives memory as it is; ordering model, uninitialised use",
 )
 
 
@@ -232,7 +232,7 @@ corpus.pair(
     buffers=SHARED_COUNT,
     profile="ascend",
     why="ranks take tickets from one counter; the lock of a used atomic is one of each rank, so two get the same one",
-    source="ascend-compile: atomics with used results run under a lock of the launch; " + WRITE_END,
+    source="compiled effects: atomics with used results run under a lock of the launch; " + WRITE_END,
 )
 
 

@@ -10,7 +10,7 @@ from triton.language.extra.cann.extension import sub_vec_id
 from triton_dist.language.extra import libshmem_device
 
 corpus = Corpus(globals())
-NOT_ALL = "ascend-facts 9: barrier not reached by all blocks or sub-blocks"
+NOT_ALL = "failure causes: barrier not reached by all blocks or sub-blocks"
 
 
 @triton.jit
@@ -105,7 +105,7 @@ corpus.pair(
     golden=lambda xs, rank: xs[rank - 1][:TILE_ELEMS],
     tiles=2,
     why="the barrier stands in a loop over this rank's tiles, and ranks have different numbers of them",
-    source="ascend-facts 9: rank divergence, different shapes",
+    source="failure causes: rank divergence, different shapes",
 )
 
 
@@ -135,7 +135,7 @@ corpus.pair(
     grid=2,
     tiles=3,
     why="a barrier in a grid-stride loop: programs go round unequally often where the tiles do not divide",
-    source="seed 001 rule 5.1 with ascend-facts 9: barrier not reached by all blocks",
+    source="seed 001, 5.1; failure causes: barrier not reached by all blocks",
 )
 
 
@@ -158,7 +158,7 @@ corpus.pair(
     golden="broadcast",
     nranks=3,
     why="the barrier stands in the branch of the root; the ranks that are to receive do not come",
-    source="ascend-facts 9: rank divergence",
+    source="failure causes: rank divergence",
 )
 
 
@@ -211,7 +211,7 @@ corpus.pair(
     golden="sum",
     tiles=2,
     why="all-gather of the reduced tiles begins while peers still reduce theirs",
-    source="seed 002, ring all-reduce: two phases; ascend-facts 9: slot overlap between rounds",
+    source="seed 002, ring all-reduce: two phases; failure causes: slot overlap between rounds",
 )
 
 
@@ -232,7 +232,7 @@ corpus.pair(
     golden="ring",
     profile="ascend",
     why="barrier_all_vec in a kernel of vector cores alone does not wait for stores in flight",
-    source="ascend-facts 9: deprecated barrier_all_vec",
+    source="failure causes: deprecated barrier_all_vec",
 )
 
 
@@ -253,7 +253,7 @@ corpus.pair(
     golden="ring",
     launches=2,
     why="the next launch of a fast rank stores into the buffer that a slow one still reads",
-    source="design 5: two launches on one workspace",
+    source="situations: two launches on one workspace",
 )
 
 
@@ -275,7 +275,7 @@ corpus.pair(
     wrong(),
     golden="ring",
     why="the barrier stands before the push that it is to complete",
-    source="design 5: payload and signal in either order",
+    source="situations: payload and signal in either order",
 )
 
 
@@ -298,5 +298,5 @@ corpus.pair(
     tiles=3,
     rounds=3,
     why="one barrier a round on one buffer: the next push meets the read of this round",
-    source="ascend-facts 9: slot overlap between rounds",
+    source="failure causes: slot overlap between rounds",
 )

@@ -10,8 +10,8 @@ from fault_kit import SLOT, TILE, Corpus, finds
 from triton_dist.language.extra import libshmem_device
 
 corpus = Corpus(globals())
-NO_WORK = "design 5: a rank with no work"
-VALUES = "ascend-facts 9: signal value != wait value"
+NO_WORK = "situations: a rank with no work"
+VALUES = "failure causes: signal value != wait value"
 
 
 @triton.jit
@@ -41,7 +41,7 @@ corpus.pair(
     golden="ring",
     nranks=3,
     why="every rank waits for its left neighbour before it sends to the right one",
-    source="ascend-facts 9: hang; cyclic wait between ranks",
+    source="failure causes: hang; cyclic wait between ranks",
 )
 
 
@@ -127,7 +127,7 @@ corpus.pair(
     golden="push",
     tiles=2,
     why="the producer waits for credit before it uses the buffer again; the consumer gives none",
-    source="design 5: a fast producer two steps ahead",
+    source="situations: a fast producer two steps ahead",
 )
 
 
@@ -148,7 +148,7 @@ corpus.pair(
     finds("deadlock", "wait-own"),
     golden="gather",
     why="sends to its peers and waits for all ranks, itself included",
-    source="ascend-facts 9: hang; self-wait",
+    source="failure causes: hang; self-wait",
 )
 
 
@@ -172,7 +172,7 @@ corpus.pair(
     finds("deadlock", "wait-order"),
     golden="exchange",
     why="both ranks take the step in which they receive first, each in its own order",
-    source="design 5: two operators in opposite order on two ranks",
+    source="situations: two operators in opposite order on two ranks",
 )
 
 
@@ -197,7 +197,7 @@ corpus.pair(
     finds("deadlock", "wait-words"),
     golden="gather",
     why="notify counts slots in words, wait in steps of 64 bytes",
-    source="ascend-facts 9: wait strides 64 B on Ascend",
+    source="failure causes: wait strides 64 B on Ascend",
 )
 
 
@@ -219,7 +219,7 @@ corpus.pair(
     finds("deadlock", "wait-home"),
     golden="push",
     why="the data goes to the peer, the signal to the own rank",
-    source="design 5, mutation: wrong peer",
+    source="mutations: wrong peer",
 )
 
 

@@ -13,10 +13,10 @@ from fault_kit import SLOT, TILE, TILE_ELEMS, Buf, Corpus, finds, refused
 from triton_dist.language.extra import libshmem_device
 
 corpus = Corpus(globals())
-RESET = "ascend-facts 9: signal zeroing races with remote notify (sync and barrier after zero-fill)"
-ASYMMETRIC = "ascend-facts 9: asymmetric malloc size or order"
-DIVERGED = "ascend-facts 9: rank divergence"
-CORES = "ascend-facts 9: grid > physical cores with spin waits or barrier"
+RESET = "failure causes: signal zeroing races with remote notify (sync and barrier after zero-fill)"
+ASYMMETRIC = "failure causes: asymmetric malloc size or order"
+DIVERGED = "failure causes: rank divergence"
+CORES = "failure causes: grid > physical cores with spin waits or barrier"
 CUBE_CORES = 24
 """Cube cores of an Ascend910B2, the target that worlds have by default."""
 
@@ -109,7 +109,7 @@ corpus.pair(
     host=copy_after_own_synchronize,
     buffers={"data": Buf(TILE_ELEMS)},
     why="synchronize waits for this rank's stream; the peer may still be storing into my heap",
-    source="ascend-facts 9: host RMA against device completion",
+    source="failure causes: host RMA against device completion",
 )
 
 
@@ -128,7 +128,7 @@ corpus.pair(
     host=host_reads_too_early,
     buffers={"data": Buf(TILE_ELEMS)},
     why="the host copies its inbox out while the peer may still be storing into it",
-    source="ascend-facts 9: host RMA against device completion",
+    source="failure causes: host RMA against device completion",
 )
 
 
@@ -155,7 +155,7 @@ corpus.pair(
     name="host_overwrites_what_a_peer_reads",
     host=host_overwrites_what_a_peer_reads,
     why="the host clears its buffer behind its own launch; the peer's launch may not have read it yet",
-    source="ascend-facts 9: slot overlap between rounds",
+    source="failure causes: slot overlap between rounds",
 )
 
 
@@ -220,7 +220,7 @@ corpus.pair(
     name="freed_before_the_launch_ran",
     host=freed_before_the_launch_ran,
     why="a launch returns at once; what it works on is freed before it has run",
-    source="ascend-facts 9: collective malloc and free; ordering model, streams",
+    source="failure causes: collective malloc and free; ordering model, streams",
 )
 
 
@@ -254,7 +254,7 @@ corpus.pair(
     name="one_rank_does_not_launch",
     host=one_rank_does_not_launch,
     why="a rank without work does not launch at all; its peer waits for its signal",
-    source="design 5: a rank with no work",
+    source="situations: a rank with no work",
 )
 
 
@@ -294,7 +294,7 @@ corpus.pair(
     host=cleared_by_whole_lines,
     buffers={"odd": Buf(5, torch.float32), "data": Buf(TILE_ELEMS)},
     why="the host clears 20 bytes through the raw pointer, rounded up to whole lines of 64",
-    source="ascend-facts 9: bytes against elements, 16 B default alignment",
+    source="failure causes: bytes against elements, 16 B default alignment",
 )
 
 
@@ -350,7 +350,7 @@ corpus.pair(
     name="two_operators_in_opposite_order",
     host=two_operators,
     why="two ranks launch the same two operators in opposite order: each waits for a launch behind the other's",
-    source="design 5: two operators launched in opposite order on two ranks",
+    source="situations: two operators launched in opposite order on two ranks",
 )
 
 
@@ -442,5 +442,5 @@ corpus.pair(
     launches=2,
     tiles=2,
     why="the halves of a workspace are laid out for this launch's shape, those of the last launch are still in use",
-    source="ascend-facts 9: slot overlap between rounds; design 5: two launches on one workspace",
+    source="failure causes: slot overlap between rounds; situations: two launches on one workspace",
 )

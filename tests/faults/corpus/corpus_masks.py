@@ -13,7 +13,7 @@ corpus = Corpus(globals())
 ROWS = 12
 """Elements of a shard that does not fill its tile."""
 TWO_MASKS = "seed 001, 2.3: the mask of the buffer and the mask of the source differ"
-TAIL = "ascend-facts 9: tail handling; seed 001, 6: masks instead of padding"
+TAIL = "failure causes: tail handling; seed 001, 6: masks instead of padding"
 
 
 def shards(xs, rank):
@@ -138,7 +138,7 @@ corpus.pair(
     shard=ROWS,
     last=20,
     why="the last rank has 8 rows and sends 12, like the others",
-    source="ascend-facts 9: different shapes on ranks; design 5: uneven work",
+    source="failure causes: different shapes on ranks; situations: uneven work",
 )
 
 
@@ -294,7 +294,7 @@ corpus.pair(
     buffers={"data": Buf(TILE_ELEMS, fill=None)},
     rows=ROWS,
     why="the push leaves out the last row, the copy reads it: memory that nobody wrote",
-    source="design 5, mutation: shrink a mask",
+    source="mutations: shrink a mask",
 )
 
 

@@ -12,7 +12,7 @@ from triton_dist.language.extra import libshmem_device
 corpus = Corpus(globals())
 PRIVATE_SIGNALS = {"flags": Buf(16, torch.int32, symmetric=False)}
 POINTERS = "ordering model, pointers"
-BYTES = "ascend-facts 9: bytes against elements"
+BYTES = "failure causes: bytes against elements"
 
 
 @triton.jit
@@ -206,7 +206,7 @@ corpus.pair(
     golden="ring",
     nranks=3,
     why="what was pushed lies here; the consumer looks for it at the sender, in the sender's inbox",
-    source="ascend-facts 9: put/get direction",
+    source="failure causes: put/get direction",
 )
 
 
@@ -280,5 +280,5 @@ corpus.pair(
     golden="gather",
     buffers={"packed": Buf(2, torch.int32)},
     why="wait polls one word every 64 bytes, the tensor has its words side by side",
-    source="ascend-facts 9: wait strides 64 B on Ascend but is contiguous on NVIDIA",
+    source="failure causes: wait strides 64 B on Ascend but is contiguous on NVIDIA",
 )

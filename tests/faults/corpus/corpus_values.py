@@ -117,7 +117,7 @@ corpus.pair(
     first=8,
     rows=12,
     why="a split that the host computed ends beyond the buffer; the kernel's own assertion says so",
-    source="ascend-facts 9: slot overlap, tail handling",
+    source="failure causes: slot overlap, tail handling",
 )
 
 
@@ -149,7 +149,7 @@ corpus.pair(
     nranks=3,
     sources=2,
     why="the sum also takes the place of a rank that has no rows, which nobody wrote",
-    source="design 5: a rank with no work; ordering model, uninitialised use",
+    source="situations: a rank with no work; ordering model, uninitialised use",
 )
 
 
@@ -303,5 +303,5 @@ corpus.pair(
     buffers={"back": Buf(TILE_ELEMS, fill=None)},
     launches=2,
     why="the tile is sent before it is made: fresh memory at first, the last launch's tile from then on",
-    source="design 5: two launches on one workspace; ordering model, uninitialised use",
+    source="situations: two launches on one workspace; ordering model, uninitialised use",
 )
