@@ -116,9 +116,7 @@ def locate(replay: Replay, path: Path, given: str | None) -> Located:
     if given is None and replay.operator.file:
         named = f"{_operator_file(replay, path)}::{replay.operator.name}"
     if given is None and not replay.operator.file and named not in BUILTIN:
-        raise UsageError(
-            f"cannot replay {path}: it is of the built-in operator {named}, which this tdist does not have"
-        )
+        raise UsageError(f"cannot replay {path}: this tdist has no built-in operator {named}")
     operator = load_operator(named)
     name = named.rpartition("::")[2]
     if name != replay.operator.name:
