@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 _SYNC = ("fine", "barrier", "both")
 _PLATFORMS = ("sim",)
 _PROFILES = ("seed", "ascend")
-_MARKER = "tdist(nranks=N, sync='fine'|'barrier'|'both', seed=S, schedule=NAME, profile='seed'|'ascend')"
-_MARKER_KEYS = ("nranks", "sync", "seed", "schedule", "profile")
+_MARKER = (
+    "tdist(nranks=N, sync='fine'|'barrier'|'both', seed=S, schedule=NAME, profile='seed'|'ascend', "
+    "suppress={ID: REASON})"
+)
+_MARKER_KEYS = ("nranks", "sync", "seed", "schedule", "profile", "suppress")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,13 +104,29 @@ def _settings(config: pytest.Config, node: Any) -> dict[str, Any]:
         "seed": config.getoption("--tdist-seed"),
         "schedule": "",
         "profile": "seed",
+        "suppress": {},
         **given,
     }
+    _check_suppressions(settings["suppress"], node.nodeid)
     for key, words in (("sync", _SYNC), ("profile", _PROFILES)):
         if settings[key] not in words:
             raise pytest.UsageError(f"{node.nodeid}: {key} has to be one of {', '.join(words)}, got {settings[key]!r}")
     _check_numbers(settings["nranks"], settings["seed"], f"{node.nodeid}: ")
     return settings
+
+
+def _check_suppressions(suppress: Any, where: str) -> None:
+    if not suppress:
+        return
+    from tdist.errors import UsageError
+    from tdist.verify.suppressions import parse_suppressions
+
+    if not isinstance(suppress, dict):
+        raise pytest.UsageError(f"{where}: suppress has to be a dict of finding ids and reasons, got {suppress!r}")
+    try:
+        parse_suppressions([f"{name}={reason}" for name, reason in suppress.items()])
+    except UsageError as error:
+        raise pytest.UsageError(f"{where}: {str(error).replace('--suppress', 'suppress')}") from error
 
 
 @pytest.fixture
@@ -139,6 +158,7 @@ class Ranks:
         self.profile: str = settings["profile"]
         self.findings: list[Finding] = []
         self._schedule: str = settings["schedule"]
+        self._suppress: dict[str, str] = settings["suppress"]
         self._node = node
 
     @property
@@ -171,7 +191,7 @@ class Ranks:
         }
         with World(nranks=self.nranks, **chosen) as world:
             results = world.run(fn, *args)
-            self.findings = list(world.findings)
+            self.findings = self._accepted(world.findings)
         if check:
             self._fail_for_findings()
             stopped = [result for result in results if isinstance(result, WorldStopped)]
@@ -185,7 +205,8 @@ class Ranks:
         Args:
             operator: a declared operator, a built-in's name, or `path/to/file.py::name`.
             check: whether a failed verification fails the test.
-            options: fields of `tdist.verify.Options`; `dtype` and `compile_for` may be texts as on the command line.
+            options: fields of `tdist.verify.Options`; `dtype`, `compile_for` and `situations` may be texts as on the
+                command line. `search=False` leaves out the many schedules, `seeds=1` has fewer of them.
                 `compile_for="Ascend910B3"` puts what the operator launches through the vendor's compiler as well.
         """
         __tracebackhide__ = True
@@ -195,16 +216,33 @@ class Ranks:
 
         declared = load_operator(operator) if isinstance(operator, str) else operator
         spec = operator if isinstance(operator, str) else f"{declared.source}::{declared.name}"
-        for name in ("dtype", "compile_for"):
+        for name in ("dtype", "compile_for", "situations"):
             if isinstance(options.get(name), str):
                 options[name] = tuple(options[name].split(","))
         mine = {"nranks": self.nranks, "sync": self.sync, "seed": self.seed, "profile": self.profile}
+        options["suppress"] = {**self._suppress, **options.get("suppress", {})}
         chosen = Options(spec, **{**mine, "schedule": self._schedule, **options})
         report = verify(declared, chosen, in_process=declared.golden_local is not None)
         self.findings = [finding for result in report.modes for finding in result.log]
+        self._note_suppressed()
         if check and not report.passed:
             pytest.fail(f"{_rendered(report)}\nthis test: {self.replay}", pytrace=False)
         return report
+
+    def _accepted(self, findings: list[Finding]) -> list[Finding]:
+        """The findings, suppressed ones as notes; what is suppressed stands in the test's report (`pytest -rA`)."""
+        from tdist.verify.suppressions import Suppression, accept, full_id
+
+        reasons = [Suppression(full_id(name, "suppress"), why, "the marker") for name, why in self._suppress.items()]
+        self.findings = list(accept(findings, reasons))
+        self._note_suppressed()
+        return self.findings
+
+    def _note_suppressed(self) -> None:
+        shown = [f for f in self.findings if "suppressed" in f.data]
+        if shown:
+            text = "\n".join(f"{f.kind}: {f.title}: {f.data['suppressed']}" for f in shown)
+            self._node.add_report_section("call", "suppressed by tdist", text)
 
     def _mode(self) -> Mode:
         """The mode's pipe ordering and schedule; the protocol form is the test's own function's to choose."""

@@ -274,3 +274,31 @@ def test_compiled(ranks, n):
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*does not fit into UB: it needs 1048576 bytes, 196608 are there*"])
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+
+def test_a_suppressed_finding_passes_and_is_shown_with_its_reason(session):
+    result = session(
+        """
+@pytest.mark.tdist(suppress={"race": "the consumer is known to be late"})
+def test_ring(ranks):
+    ranks.run(ring, False)
+    assert [finding.data["suppressed_severity"] for finding in ranks.findings if finding.kind == "tdist.race"]
+""",
+        "-rA",
+    )
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*suppressed by tdist*", "tdist.race: data race*: the consumer is known to be late"])
+
+
+def test_suppressions_that_cannot_be_are_refused(session):
+    wrong = {
+        '{"rase": "x"}': "there is no finding 'rase' (did you mean 'race'?)",
+        '{"race": ""}': "race needs a reason",
+        '{"tdist.*": "x"}': "no wildcards",
+        '["race"]': "suppress has to be a dict",
+    }
+    tests = [f"@pytest.mark.tdist(suppress={text})\ndef test_{index}(ranks): ...\n" for index, text in enumerate(wrong)]
+    result = session("".join(tests))
+    result.assert_outcomes(errors=len(wrong))
+    for told in wrong.values():
+        assert told in result.stdout.str()
