@@ -9,7 +9,9 @@ import triton_dist.language as dl
 from fault_kit import SLOT, TILE, Corpus, finds
 from triton_dist.language.extra import libshmem_device
 
-corpus = Corpus(globals())
+from tdist.verify.verdict import SYNCHRONISATION
+
+corpus = Corpus(globals(), bug=SYNCHRONISATION)
 
 
 @triton.jit

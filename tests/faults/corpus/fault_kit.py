@@ -154,16 +154,32 @@ def refused(text: str) -> Expected:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the default run gave: verdict, findings, (rank, tile) of wrong outputs of exact runs, why runs stopped."""
+    """What the default run gave.
+
+    Attributes:
+        wrong: (rank, tile) of wrong outputs of the exact steps.
+        errors: why runs stopped.
+        bug: what kind of bug the report takes it for.
+        suppressed: whether somebody accepts findings.
+    """
 
     verdict: str
     findings: tuple[Finding, ...]
     wrong: frozenset[tuple[int, int]] = frozenset()
     errors: tuple[str, ...] = ()
+    bug: str = ""
+    suppressed: bool = False
 
     def __str__(self) -> str:
         lines = [f"{f.kind} [{f.severity.value}] {sorted(lines_of(f))}: {f.title}" for f in self.findings]
-        return "\n".join([self.verdict, *lines, f"wrong (rank, tile): {sorted(self.wrong)}", f"errors: {self.errors}"])
+        return "\n".join(
+            [
+                f"{self.verdict}, {self.bug or 'no bug'}",
+                *lines,
+                f"wrong (rank, tile): {sorted(self.wrong)}",
+                f"errors: {self.errors}",
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -177,6 +193,7 @@ class Pair:
         notes: ids of notes that the twin may give.
         missed: why the tool does not find it, empty if it does.
         false_alarm: why the twin is not silent, empty if it is.
+        bug: the kind of bug that the report has to name (`tdist.verify.verdict`); empty where that is not stated.
     """
 
     name: str
@@ -190,6 +207,7 @@ class Pair:
     notes: tuple[str, ...] = ()
     missed: str = ""
     false_alarm: str = ""
+    bug: str = ""
 
     def options(self, variant: Operator) -> Options:
         """The default run of a variant, at the pair's ranks and profile."""
@@ -258,8 +276,9 @@ class Plan:
 class Corpus:
     """The pairs of one module."""
 
-    def __init__(self, module: dict[str, Any]) -> None:
-        self._module = module
+    def __init__(self, module: dict[str, Any], bug: str = "") -> None:
+        """`bug` is what the module's faults are, where a pair says nothing else."""
+        self._module, self._bug = module, bug
         module["PAIRS"] = self.pairs = []
 
     def pair(
@@ -284,6 +303,7 @@ class Corpus:
         notes: Iterable[str] = (),
         missed: str = "",
         false_alarm: str = "",
+        bug: str = "",
         **scalars: Any,
     ) -> None:
         """Declare a pair; see `Pair` for what is not told here.
@@ -318,7 +338,7 @@ class Corpus:
             for suffix, fix in (("faulty", False), ("twin", True))
         ]
         self._module.update({variant.name: variant for variant in variants})
-        texts = (profile, why, source, tuple(notes), missed, false_alarm)
+        texts = (profile, why, source, tuple(notes), missed, false_alarm, bug or self._bug)
         self.pairs.append(Pair(name, *variants, tuple(expected), nranks, *texts))
 
 
