@@ -26,6 +26,7 @@ def grouped(runs: Iterable[Planned]) -> dict[str, str]:
         head, _, rest = planned.schedule.partition(":")
         seed = f"seed {planned.seed}" if is_seeded(planned.schedule) else ""
         label = planned.name.partition(", ")[2]
+        rest = "" if head == "pct" and rest.startswith("steps=") else rest
         told = " ".join(filter(None, (rest.replace(",", " "), seed, label)))
         groups.setdefault(planned.situation, {}).setdefault(head, []).append(told)
     return {situation: ", ".join(map(_told, by.items())) for situation, by in groups.items()}
@@ -37,6 +38,20 @@ def _told(scheduler: tuple[str, list[str]]) -> str:
     if all(run.startswith("seed ") for run in runs) and len(runs) > 1:
         return f"{name} (seeds {', '.join(run.removeprefix('seed ') for run in runs)})"
     return f"{name} ({', '.join(runs)})" if any(runs) else name
+
+
+def pct_line(runs: Iterable[Planned]) -> str:
+    """What the PCT runs of a step promise; empty without any that say how many choices there are."""
+    given = [
+        dict(p.partition("=")[::2] for p in run.schedule[4:].split(",")) for run in runs if run.schedule[:4] == "pct:"
+    ]
+    steps = [int(parameters["steps"]) for parameters in given if "steps" in parameters]
+    if not steps:
+        return ""
+    depth = given[0].get("depth", "3")
+    power = "" if depth == "1" else f"·{max(steps)}" + ("" if depth == "2" else f"^{int(depth) - 1}")
+    each = "it finds" if len(steps) == 1 else f"each of the {len(steps)} runs finds"
+    return f"pct: {each} a fault of depth {depth} with probability 1/(n{power}) or more; n agents, {max(steps)} choices"
 
 
 def plan_lines(runs: Sequence[Planned]) -> list[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tdist.findings import Finding, render
 from tdist.verify.operator import Case, format_shape
-from tdist.verify.plan_text import counted, plan_lines
+from tdist.verify.plan_text import counted, pct_line, plan_lines
 from tdist.verify.policies import Comparison
 from tdist.verify.results import ModeResult, Report, SearchRun, StepResult, finding_weights
 from tdist.verify.search import found_by
@@ -155,6 +155,8 @@ def _render_search(step: StepResult, profile: str, console: Console) -> None:
     _line(console, 2, f"{step.name}: {ran}, {verdict}", "red" if failed else "")
     for line in plan_lines([run.planned for run in step.runs]) if step.explored is None else ():
         _line(console, 4, line)
+    if promise := pct_line(run.planned for run in step.runs):
+        _line(console, 4, promise)
     for run in failed[:SHOWN_RUNS]:
         _line(console, 4, f"{run.planned.name}: {_why_failed(run, profile)}", "red")
     if len(failed) > SHOWN_RUNS:

@@ -31,7 +31,8 @@ def search(runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppr
     runs: list[SearchRun] = []
     outputs: dict[str, _Outputs] = {}
     broken: Attempt | None = None
-    for planned in plan:
+    for asked in plan:
+        planned = measured(asked, runs)
         made = attempt(runner, planned.spec)
         findings = accept(made.world.findings, suppressions)
         runs.append(judged(planned, replace(made, world=replace(made.world, findings=findings)), outputs))
@@ -49,6 +50,19 @@ def search(runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppr
         runs=tuple(runs),
         left_out=tuple(plan[len(runs) :]),
     )
+
+
+def measured(planned: Planned, runs: Sequence[SearchRun]) -> Planned:
+    """The same run; `pct` is told how many choices there are, by the longest run so far of that job and a quarter more.
+
+    A guessed number would divide the bound of each run by 20 · 2^(depth-1).
+    """
+    name, _, parameters = planned.schedule.partition(":")
+    lengths = [len(run.choices) for run in runs if run.planned.spec.job.launches == planned.spec.job.launches]
+    if name != "pct" or "steps=" in parameters or not any(lengths):
+        return planned
+    schedule = f"pct:{parameters}{',' if parameters else ''}steps={max(lengths) * 5 // 4}"
+    return replace(planned, schedule=schedule, spec=planned.spec.with_world(scheduler=schedule))
 
 
 def _all_stop(runs: Sequence[SearchRun]) -> bool:

@@ -14,9 +14,9 @@ from tdist.verify.failures import failures_of
 from tdist.verify.loader import builtin_operators
 from tdist.verify.options import Options
 from tdist.verify.plan import plan, schedule_seed, starved_ranks
-from tdist.verify.plan_text import grouped, plan_lines
+from tdist.verify.plan_text import grouped, pct_line, plan_lines
 from tdist.verify.results import ModeResult
-from tdist.verify.search import found_by, search
+from tdist.verify.search import found_by, measured, search
 from tdist.verify.suppressions import Suppression
 from tdist.verify.worlds import RunSpec, WorldResult
 
@@ -137,7 +137,27 @@ def test_runs_that_agree_pass():
     runs = plan(declare(), OPTIONS, FINE)
     step = search(runner, runs)
     assert step.passed("seed") and not step.left_out
-    assert [run.planned for run in step.runs] == list(runs) and runner.specs == [p.spec for p in runs]
+    assert [run.planned.name for run in step.runs] == [planned.name for planned in runs]
+    plain = [planned.spec for planned in runs if planned.schedule != "pct"]
+    assert [spec for spec in runner.specs if "pct" not in spec.world["scheduler"]] == plain
+
+
+def test_pct_is_told_how_many_choices_there_are_and_promises_by_it():
+    def answer(spec):
+        return WorldResult(agreeing(spec).ranks, choices=(0,) * (80 if spec.world["scheduler"] == "latest" else 40))
+
+    step = search(FakeRunner(answer), plan(declare(), OPTIONS, FINE))
+    (schedule,) = {run.planned.schedule for run in step.runs if run.planned.name.startswith("base/pct")}
+    assert schedule == "pct:steps=100"
+    assert pct_line(run.planned for run in step.runs) == (
+        "pct: each of the 4 runs finds a fault of depth 3 with probability 1/(n·100^2) or more; n agents, 100 choices"
+    )
+    assert "pct (seeds 0, 1, 2, 3)" in grouped(run.planned for run in step.runs)["base"]
+    named = plan(declare(), Options("op", nranks=3, schedule="pct:depth=2,steps=9", seeds=1), FINE)
+    assert measured(named[1], step.runs) == named[1]
+    assert measured(plan(declare(), Options("op", nranks=3, schedule="pct:depth=2"), FINE)[0], step.runs).schedule == (
+        "pct:depth=2,steps=100"
+    )
 
 
 def test_another_output_fails_the_run_that_has_it():
@@ -166,7 +186,7 @@ def test_a_reference_that_is_not_the_goldens_fails():
 
 def test_findings_are_counted_and_named_by_the_runs_that_met_them():
     def answer(spec):
-        found = (race(),) if spec.world["scheduler"] == "pct" else ()
+        found = (race(),) if spec.world["scheduler"].startswith("pct") else ()
         return WorldResult(agreeing(spec).ranks, found, choices=(7,))
 
     step = search(FakeRunner(answer), plan(declare(), OPTIONS, FINE))
@@ -179,7 +199,9 @@ def test_findings_are_counted_and_named_by_the_runs_that_met_them():
 
 def test_each_defect_leaves_its_first_run_only():
     def answer(spec):
-        found = {"latest": (race(1, 2),), "pct": (race(1, 2), race(3, 4))}.get(spec.world["scheduler"], ())
+        found = {"latest": (race(1, 2),), "pct": (race(1, 2), race(3, 4))}.get(
+            spec.world["scheduler"].partition(":")[0], ()
+        )
         return WorldResult(agreeing(spec).ranks, found)
 
     step = search(FakeRunner(answer), plan(declare(), OPTIONS, FINE))
