@@ -29,6 +29,7 @@ Exit status: 0 verified, 1 verification failed, 2 usage, 3 environment.
 Words of the report (more in docs/operators.md):
   exact, poison, float  steps of a mode: integers that have to be equal; other bytes in memory that nobody
                         wrote; normal inputs under the policy
+  search                integers of a small shape under many schedules and situations (--plan lists them)
   weak, drained pipes   loads and stores may be in flight until a fence; or every operation is finished before the
                         next, as with inject-barrier-all-sync
   MERE, MARE            mean and maximum relative error as CANN defines them; they do not decide
