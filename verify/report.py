@@ -281,8 +281,8 @@ def _render_who_decided(report: Report, console: Console) -> None:
 def report_json(report: Report) -> dict[str, Any]:
     """The report as JSON values.
 
-    Version 2 has the runs of the search step (`runs`, `left_out`, `found_by`), `kind_of_bug` for what was `diagnosis`, and
-    suppressions.
+    Version 2 has the runs of the search step (`runs`, `left_out`, `found_by`), suppressions, and `kind_of_bug` for what
+    was `diagnosis`.
 
     Times, the date and paths of the run stand in `run`, and source files in `file` fields; two runs of one version with
     one seed differ in nothing else. Numbers that JSON does not have are the strings "inf", "-inf" and "nan".
