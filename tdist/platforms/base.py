@@ -82,3 +82,22 @@ def activate(runtime: RankRuntime) -> Iterator[RankRuntime]:
         yield runtime
     finally:
         _active.runtime = before
+
+
+def spoken_for() -> tuple[str, int] | None:
+    """File and line on whose behalf this thread asks for things, None if for the code that runs."""
+    return getattr(_active, "behalf", None)
+
+
+@contextlib.contextmanager
+def on_behalf_of(file: str, line: int) -> Iterator[None]:
+    """What is asked for in the block counts as asked for at that place of the user's code.
+
+    For what tdist itself does around a user's function: reports then name the user's line and not one of ours.
+    """
+    before = spoken_for()
+    _active.behalf = (file, line)
+    try:
+        yield
+    finally:
+        _active.behalf = before

@@ -40,6 +40,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from tdist.errors import UsageError
+from tdist.platforms.base import spoken_for
 from tdist.platforms.sim.device_tensors import Box, boxes_of, bytes_in_box_order
 
 
@@ -454,7 +455,13 @@ _NOT_USER = _inside(
 
 
 def user_line() -> tuple[str, int]:
-    """File and line of the user's code that is being executed: the innermost frame outside this package and torch."""
+    """File and line of the user's code that is being executed: the innermost frame outside this package and torch.
+
+    Where tdist acts on behalf of a place (`tdist.platforms.base.on_behalf_of`), that place.
+    """
+    place = spoken_for()
+    if place is not None:
+        return place
     frame = user_frame(sys._getframe(1))
     return ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
