@@ -27,6 +27,7 @@ from tdist.verify.reproduce import (
     Outcome,
     attempt,
     compare_runs,
+    follow,
     line,
     locate,
     outcome_json,
@@ -85,7 +86,7 @@ def _once(located: Located, boot: Boot, tracing: Tracing) -> Outcome:
     unwritten = any(s.id == "tdist.uninitialised" for s in located.replay.found.sightings)
     with _processes(spec.job.case.nranks, boot) as runner:
         traced = tracing.around(runner)
-        return attempt(traced, spec, located.replay.profile, located.operator if unwritten else None)
+        return follow(traced, spec, located.replay.profile, located.operator if unwritten else None)
 
 
 class _processes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,11 +35,13 @@ class Outcome:
     Attributes:
         findings: all of them; `found` holds what speaks against the run.
         choices: what was chosen, for a replay of this run.
+        exit_code: whose fault `found.error` is: 1 the operator's, 2 the request's.
     """
 
     found: Found
     findings: tuple[Finding, ...] = ()
     choices: tuple[int, ...] = ()
+    exit_code: int = 1
 
 
 def attempt(runner: Runner, spec: RunSpec, profile: str, operator: Operator | None = None) -> Outcome:
@@ -56,7 +59,25 @@ def attempt(runner: Runner, spec: RunSpec, profile: str, operator: Operator | No
     result = made.world
     if operator is not None and not result.error:
         result = replace(result, findings=result.findings + _unwritten(runner, spec, result, operator))
-    return outcome_of(result, profile)
+    return replace(outcome_of(result, profile), exit_code=made.exit_code)
+
+
+_MISFIT = re.compile(r"replay: choice (\d+) is ")
+
+
+def follow(runner: Runner, spec: RunSpec, profile: str, operator: Operator | None = None) -> Outcome:
+    """Run `spec` once by its choices, as far as they fit: those of another kernel ask for agents that are not there.
+
+    Raises: EnvironmentUnfit as `attempt`; UsageError if the run cannot be made at all.
+    """
+    outcome = attempt(runner, spec, profile, operator)
+    misfit = _MISFIT.search(outcome.found.error)
+    if misfit is not None:
+        fitting = spec.world["choices"][: int(misfit[1])]
+        outcome = attempt(runner, spec.with_world(choices=fitting), profile, operator)
+    if outcome.exit_code == UsageError.exit_code and not outcome.findings:
+        raise UsageError(outcome.found.error)
+    return outcome
 
 
 def outcome_of(result: WorldResult, profile: str) -> Outcome:
@@ -226,7 +247,7 @@ def _status(anything: bool, same: int, lost: int) -> str:
 
 
 def _on_choices(located: Located, outcome: Outcome) -> str:
-    recorded = located.replay.spec.world.get("choices")
+    recorded: tuple[int, ...] | None = located.replay.spec.world.get("choices")
     if recorded is None:
         return "the file holds no choice list: scheduler and seed made the run"
     if outcome.choices == recorded:
@@ -234,7 +255,12 @@ def _on_choices(located: Located, outcome: Outcome) -> str:
     taken = len(outcome.choices)
     if outcome.choices[: len(recorded)] == recorded:
         return f"all {len(recorded)} recorded choices were taken, and {taken - len(recorded)} after them (run to block)"
-    return f"the run left the recorded choices: it ended after {taken} of {len(recorded)}"
+    same = next(
+        (i for i, (one, other) in enumerate(zip(outcome.choices, recorded, strict=False)) if one != other), taken
+    )
+    if same < taken:
+        return f"the first {same} of {len(recorded)} recorded choices were taken; the next one does not fit this run"
+    return f"the run ended after {taken} of {len(recorded)} recorded choices"
 
 
 def _on_outputs(located: Located, outcome: Outcome) -> str:

@@ -186,6 +186,12 @@ class Shrinker:
             why = str(spent)
         return Shrunk(first, self._best, self._budget.runs, time.monotonic() - begin, why)
 
+    @property
+    def _twice(self) -> Operator | None:
+        """The operator, if it takes a second world to see the target: outputs that hold what nobody wrote."""
+        seen = self.target.sighting
+        return self.operator if seen is not None and seen.id == "tdist.uninitialised" else None
+
     def _reduce(self) -> None:
         """Each dimension in turn until a round changes nothing; the schedule last, it depends on the others."""
         for reduce_it in (self._launches, self._ranks):
@@ -300,7 +306,7 @@ class Shrinker:
         """Run once; None if the target is not met."""
         self._budget.spend()
         try:
-            outcome = attempt(self.runners.runner(spec.job.case.nranks), spec, self.profile)
+            outcome = attempt(self.runners.runner(spec.job.case.nranks), spec, self.profile, self._twice)
         except EnvironmentUnfit:  # a smaller case took a process down: whatever that is, it is not the target
             return None
         if not self.target.met(outcome.found):

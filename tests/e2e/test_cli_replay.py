@@ -94,6 +94,27 @@ def test_a_repaired_kernel_is_told_as_gone(page, replay, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "out.json").read_text())["status"] == "gone"
 
 
+def test_choices_that_do_not_fit_are_followed_as_far_as_they_do(page, replay, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mailbox.py").write_text(SOURCE)
+    data = json.loads(replay.read_text())
+    data["choices"] = {"count": 12, "packed": ["0*5 99*7"]}
+    (tmp_path / "run.json").write_text(json.dumps(data))
+    done = run("tdist-verify --replay run.json")
+    assert done.exit_code == 1 and "Traceback" not in done.output, done.output
+    assert "the first 5 of 12 recorded choices were taken; the next one does not fit this run" in done.stdout
+
+
+def test_a_world_that_cannot_be_made_is_a_bad_file(page, replay, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mailbox.py").write_text(SOURCE)
+    data = json.loads(replay.read_text())
+    data["world"]["scheduler"] = "starved:rank=9"
+    (tmp_path / "run.json").write_text(json.dumps(data))
+    done = run("tdist-verify --replay run.json")
+    assert done.exit_code == 2 and "starved" in done.stderr and "Traceback" not in done.output, done.output
+
+
 def test_an_operator_elsewhere_is_asked_for_and_can_be_given(page, replay, tmp_path, monkeypatch):
     folder, _ = page
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tdist.errors import TdistError, WorldStopped
+from tdist.errors import TdistError, UsageError, WorldStopped
 from tdist.frontend.kernel_ir import KernelArg, KernelIR
 from tdist.platforms.sim.device_tensors import Box
 from tdist.platforms.sim.process.protocol import Channel, Message, ProtocolError, close_fds
@@ -224,6 +224,8 @@ class Server:
             while not self._any(RUNNING) and self._apply_all():
                 if not self._any(RUNNING):
                     self._run_engine()
+        except UsageError as error:  # such as a choice list that does not fit the run
+            self._stop(str(error))
         except Exception:  # a bug of ours must end the run with its text, not hang the ranks
             self._stop("internal error of the engine\n" + traceback.format_exc())
 
