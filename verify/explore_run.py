@@ -21,8 +21,10 @@ from tdist.platforms.sim.explore.exhaustive import Exploration, Limits, Progress
 from tdist.platforms.sim.explore.recording import NotRecordable, Recording, RecordingWorld
 from tdist.platforms.sim.explore.rerun import Replica, RerunResult, rerun
 from tdist.platforms.sim.world_config import WorldConfig
+from tdist.verify.jobs import FROZEN
+from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
-from tdist.verify.rank_job import FROZEN, Job, LaunchResult, run_operator, tile_checksums
+from tdist.verify.rank_job import Job, LaunchResult, run_operator, tile_checksums
 from tdist.verify.worlds import Runner, RunSpec, WorldResult
 
 NEEDS_HOSTS = ("late_rank", "trace")
@@ -110,6 +112,19 @@ class Rerunner:
             return self._runner.execute(spec)
         self.reruns += 1
         return self.result_of(spec.job, result)
+
+    def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
+        """As the runner that it was given."""
+        return self._whole().run(job, mode, poison)
+
+    def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
+        """As the runner that it was given."""
+        return self._whole().record(job, mode, run)
+
+    def _whole(self) -> Runner:
+        if self._runner is None:
+            raise NotRecordable("this needs a runner with hosts")
+        return self._runner
 
     def recording_of(self, spec: RunSpec) -> Recording:
         """The recording of a job, made when it is first asked for.

@@ -12,9 +12,12 @@ from tdist.user_file import execute
 from tdist.verify.operator import Operator
 from tdist.verify.operators import BUILTIN
 
+PLUS = "+"
+"""Between the two names of a pair."""
+
 
 def load_operator(spec: str) -> Operator:
-    """The operator that `spec` names.
+    """The operator that `spec` names; `OP1+OP2` is a pair of them (`tdist.verify.pairs`).
 
     A file is executed with `triton_dist`, `shmem` and `triton.language.extra.cann` importable, once a process and
     version of the file; rank processes load it for themselves.
@@ -22,6 +25,11 @@ def load_operator(spec: str) -> Operator:
     Raises: UsageError for an unknown name, a file that does not exist or fails, a name that is no operator;
         EnvironmentUnfit if the built-in's Triton front end is missing.
     """
+    parts = _parts(spec)
+    if len(parts) > 1:
+        from tdist.verify.pairs import pair
+
+        return pair(*map(load_operator, parts))
     path, separator, name = spec.rpartition("::")
     if separator:
         return _from_file(Path(path), name)
@@ -38,8 +46,24 @@ def load_operator(spec: str) -> Operator:
 
 def absolute_spec(spec: str) -> str:
     """The same operator, named so that it is found from any working directory: ranks may change theirs."""
+    parts = _parts(spec)
+    if len(parts) > 1:
+        return PLUS.join(map(absolute_spec, parts))
     path, separator, name = spec.rpartition("::")
     return f"{Path(path).absolute()}::{name}" if separator else spec
+
+
+def _parts(spec: str) -> list[str]:
+    """The two names of a pair, or the one; a path may have the sign in it."""
+    for at, sign in enumerate(spec):
+        if sign == PLUS and _is_name(spec[:at]) and _is_name(spec[at + 1 :]):
+            return [spec[:at], spec[at + 1 :]]
+    return [spec]
+
+
+def _is_name(spec: str) -> bool:
+    path, separator, name = spec.rpartition("::")
+    return spec in BUILTIN or bool(separator and path and name.isidentifier())
 
 
 def builtin_operators() -> list[Operator]:

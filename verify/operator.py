@@ -64,7 +64,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Operator:
-    """A declared operator. Make it with `operator`; the attributes are that decorator's arguments."""
+    """A declared operator. Make it with `operator`; the attributes are that decorator's arguments.
+
+    `parts`: the two operators of a pair (`tdist.verify.pairs`).
+    """
 
     name: str
     host: Callable[..., Any]
@@ -88,6 +91,7 @@ class Operator:
     replayable: bool = False
     suppress: Mapping[str, str] = field(default_factory=dict)
     source: Path = field(default=Path())
+    parts: tuple[Operator, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The host function itself: a declared operator can be called like the function that it decorates."""
@@ -194,7 +198,7 @@ def operator(
         return declared
 
     required = {"shape": shape, "inputs": inputs, "golden": golden}
-    known = tuple(field for field in Operator.__dataclass_fields__ if field not in ("host", "source"))
+    known = tuple(field for field in Operator.__dataclass_fields__ if field not in ("host", "source", "parts"))
     for unknown in (parameter for parameter in contract if parameter not in known):
         raise UsageError(
             f"@operator does not know {unknown}{did_you_mean(unknown, known)}; it takes {', '.join(known)}"

@@ -8,7 +8,7 @@ import inspect
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import torch.distributed as dist
 
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError, WorldStopped
 from tdist.golden import Reference
-from tdist.platforms.base import RankRuntime
+from tdist.platforms.base import RankRuntime, on_behalf_of
 from tdist.verify.heap import release_shmem
+from tdist.verify.jobs import FROZEN, OPPOSITE
 from tdist.verify.loader import load_operator
 from tdist.verify.operator import Case, Operator
 from tdist.verify.policies import Comparison, Setting, compare
@@ -83,8 +84,6 @@ def run_job(rt: RankRuntime, job: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [asdict(result) for result in run_operator(rt, load_operator(parsed.spec), parsed)]
 
 
-FROZEN = "frozen"
-"""Situation of a job whose host function is called once and whose launches are replayed."""
 _Host = Callable[..., Any]
 _Queue = Callable[[RankRuntime, _Host, list[dict[str, torch.Tensor]]], list[Any]]
 OnOutput = Callable[[int, str, torch.Tensor], None]
@@ -100,6 +99,8 @@ def run_operator(
     Args:
         on_output: is given launch, name and tensor of each output as the host function returned it, when it is read.
     """
+    if job.situation == OPPOSITE:
+        operator = replace(operator, host=functools.partial(operator.host, opposite=True))
     with _users_code(operator, "the inputs function", operator.inputs):
         inputs = [operator.inputs(job.case, rt.rank, launch) for launch in range(job.launches)]
     if job.situation == FROZEN:
@@ -160,8 +161,7 @@ def _launch_all(
         call = functools.partial(operator.host, rt, case, *leading)
         returned = [operator.named_outputs(made) for made in queue(rt, call, inputs)]
     _describe(rt, inputs, returned)
-    rt.synchronize()
-    outputs = [{name: value.detach().cpu().clone() for name, value in named.items()} for named in returned]
+    outputs = _read_back(rt, operator, returned)
     if on_output is not None:
         for launch, named in enumerate(returned):
             for name, value in named.items():
@@ -169,8 +169,25 @@ def _launch_all(
     if workspace is not None and hasattr(workspace, "close"):
         with _users_code(operator, "close() of the workspace", operator.workspace):
             workspace.close()
-    release_shmem()
+    with _for_the_host_function(operator):
+        release_shmem()
     return outputs
+
+
+def _read_back(
+    rt: RankRuntime, operator: Operator, returned: list[dict[str, torch.Tensor]]
+) -> list[dict[str, torch.Tensor]]:
+    """The outputs as they are when this rank's stream is empty."""
+    with _for_the_host_function(operator):
+        rt.synchronize()
+        return [{name: value.detach().cpu().clone() for name, value in named.items()} for named in returned]
+
+
+def _for_the_host_function(operator: Operator) -> contextlib.AbstractContextManager[None]:
+    """Findings about what is done here for an operator name the line at which its host function begins."""
+    host = operator.host.func if isinstance(operator.host, functools.partial) else operator.host
+    code = getattr(host, "__code__", None)
+    return contextlib.nullcontext() if code is None else on_behalf_of(code.co_filename, code.co_firstlineno)
 
 
 def _describe(rt: RankRuntime, inputs: list[dict[str, torch.Tensor]], outputs: list[dict[str, torch.Tensor]]) -> None:

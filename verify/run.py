@@ -308,7 +308,7 @@ def _schedules_seen(options: Options, modes: Sequence[ModeResult]) -> str:
     """Which schedules were run: of the asked-for shape one a mode, of the search step's those of its plan."""
     names = sorted({result.mode.schedule for result in modes})
     one = f"one schedule each of {', '.join(names)}" if len(names) > 1 else f"one {names[0]} schedule"
-    searched = sum(len(step.runs) for result in modes for step in result.steps)
+    searched = sum(len(step.runs) for result in modes for step in result.steps if step.explored is None)
     more = f", {searched} runs of the search step" if searched else ""
     return f"{one} at seed {options.seed}{more}"
 
@@ -329,7 +329,10 @@ def _situations_missed(operator: Operator, options: Options, modes: Sequence[Mod
     if fine is None:
         return ["the situations of the search step belong to the fine mode (--sync)"]
     reasons = not_run(setting_of(operator, options, fine, modes[0].dtype))
-    return [f"not met: {SITUATIONS[name].title} ({name}): {reason}" for name, reason in reasons.items()]
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(f"{SITUATIONS[name].title} ({name})")
+    return [f"not met: {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
 def _hardware_limit(options: Options) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tdist.errors import UsageError
+from tdist.verify.jobs import FROZEN, OPPOSITE
 
 if TYPE_CHECKING:
     from tdist.verify.operator import Case, Operator
@@ -221,9 +222,21 @@ def _refuse_frozen(setting: Setting) -> str:
 
 def _frozen(setting: Setting) -> tuple[Variant, ...]:
     launches = min(_AHEAD_LEAST, setting.options.launches)
-    job = replace(setting.base.job, launches=launches, situation="frozen")
+    job = replace(setting.base.job, launches=launches, situation=FROZEN)
     spec = replace(setting.base, job=job)
     return tuple(Variant(schedule, spec, own_golden=True) for schedule in ("run-to-block", "random"))
+
+
+# ------------------------------------------------------------------ two operators in opposite order
+
+
+def _refuse_opposite(setting: Setting) -> str:
+    return _one_rank(setting) if setting.operator.parts else "it takes two operators, named OP1+OP2"
+
+
+def _opposite(setting: Setting) -> tuple[Variant, ...]:
+    spec = replace(setting.base, job=replace(setting.base.job, situation=OPPOSITE))
+    return tuple(Variant(schedule, spec) for schedule in ("run-to-block", "max-sync", "random"))
 
 
 _TABLE = (
@@ -233,5 +246,6 @@ _TABLE = (
     Situation("late-init", "local initialisation that comes late", _one_rank, _late_init),
     Situation("empty-rank", "a rank with no work", _refuse_empty_rank, _empty_rank),
     Situation("frozen", "a replayed launch with frozen arguments", _refuse_frozen, _frozen),
+    Situation(OPPOSITE, "two operators in opposite order on two ranks", _refuse_opposite, _opposite, on_request=True),
 )
 SITUATIONS: Mapping[str, Situation] = {situation.name: situation for situation in _TABLE}
