@@ -22,9 +22,9 @@ What is played:
 
 `late` and `odd order` follow the profile of the world: what only `ascend` leaves open is played only there. Choices are
 the scheduler's (`choose`, 0 for late), are recorded, and replay. A load that comes too late, after a store that nothing
-keeps from overwriting what it reads, is a matter of the schedule: here every load is a scheduling point, also a local
+keeps from overwriting what it reads, is a matter of the schedule: here every access is a scheduling point, also a local
 one. What is *not* played: a load that is in flight beyond a release of its own agent, which only `ascend` leaves open;
-parts of one store; what hosts read; host writes to signal words.
+parts of one store; what hosts read.
 
 Loads are shown other bytes by putting them into memory for the moment of the load: nothing else runs meanwhile, and
 kernels are compiled to copy what they load (`SimOptions.adversarial`).

@@ -44,8 +44,8 @@ class SimOptions:
         fuse: let loops that only multiply adjacent tiles become one multiplication.
         mutation: name of a mutant of the kernel to compile in its place, "" for the kernel itself.
         trace: each access tells the engine's tracer about itself.
-        adversarial: for adversarial memory. Each load is a scheduling point and copies what it loads, also where it is
-            local and memory itself could stand for it.
+        adversarial: for adversarial memory. Each load and store is a scheduling point, local ones too, and loads copy
+            what they load, also where memory itself could stand for it.
     """
 
     detect: bool = True

@@ -320,7 +320,7 @@ def store(g: Generator, op: Operation) -> None:
         access = block_access(g, op, pointer, mask)
         pointer, mask = access.pointer, access.mask
     assert isinstance(pointer, (PointerTile, AddressTile))
-    if pointer.origin.remote:
+    if pointer.origin.remote or g.module.options.adversarial:
         g.emit.line("yield")
     if isinstance(pointer, PointerTile) and (mask is None or isinstance(mask, Box)):
         _store_box(g, op, pointer, value, mask)
@@ -345,7 +345,7 @@ def _store_box(g: Generator, op: Operation, pointer: PointerTile, value: Value, 
 
 
 def _store_scalar(g: Generator, op: Operation, pointer: Pointer, value: Value, mask: Value | None) -> None:
-    if pointer.origin.remote:
+    if pointer.origin.remote or g.module.options.adversarial:
         g.emit.line("yield")
     g.count(op, "scalar")
     function = g.module.access("W", "store_scalar", spec_text(g, op, pointer, "store"), "", op)
