@@ -9,7 +9,7 @@ import triton_dist.language as dl
 from fault_kit import SLOT, TILE, Corpus, finds, wrong
 from triton_dist.language.extra import libshmem_device
 
-from tdist.verify.verdict import SYNCHRONISATION
+from tdist.verify.verdict import BOTH, COMPUTATION, SYNCHRONISATION
 
 corpus = Corpus(globals(), bug=SYNCHRONISATION)
 
@@ -248,6 +248,7 @@ corpus.pair(
     wrong((1, 0)),
     golden="push",
     launches=2,
+    bug=COMPUTATION,
     why="producer and consumer count the halves differently: the consumer reads the previous launch's",
     source="failure causes: slot overlap between rounds",
 )
@@ -358,6 +359,7 @@ corpus.pair(
     finds("race", "overlapping"),
     golden=two_on_the_last,
     nranks=3,
+    bug=BOTH,
     why="the places of two ranks overlap: offsets in the wrong unit",
     source="failure causes: bytes against elements, slot overlap",
 )
@@ -462,6 +464,7 @@ corpus.pair(
     golden="ring",
     summed=True,
     launches=2,
+    bug=COMPUTATION,
     why="partial sums are added to what the launch before left in the buffer",
     source="situations: two launches on one workspace; seed 001, 2.2",
 )

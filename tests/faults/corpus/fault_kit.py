@@ -194,6 +194,7 @@ class Pair:
         missed: why the tool does not find it, empty if it does.
         false_alarm: why the twin is not silent, empty if it is.
         bug: the kind of bug that the report has to name (`tdist.verify.verdict`); empty where that is not stated.
+        misjudged: why the report names another one, empty if it does not.
     """
 
     name: str
@@ -208,6 +209,7 @@ class Pair:
     missed: str = ""
     false_alarm: str = ""
     bug: str = ""
+    misjudged: str = ""
 
     def options(self, variant: Operator) -> Options:
         """The default run of a variant, at the pair's ranks and profile."""
@@ -304,6 +306,7 @@ class Corpus:
         missed: str = "",
         false_alarm: str = "",
         bug: str = "",
+        misjudged: str = "",
         **scalars: Any,
     ) -> None:
         """Declare a pair; see `Pair` for what is not told here.
@@ -338,7 +341,7 @@ class Corpus:
             for suffix, fix in (("faulty", False), ("twin", True))
         ]
         self._module.update({variant.name: variant for variant in variants})
-        texts = (profile, why, source, tuple(notes), missed, false_alarm, bug or self._bug)
+        texts = (profile, why, source, tuple(notes), missed, false_alarm, bug or self._bug, misjudged)
         self.pairs.append(Pair(name, *variants, tuple(expected), nranks, *texts))
 
 
