@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tdist.errors import UsageError
 from tdist.platforms.sim.schedulers.base import REGISTRY, Maker, Parameter, Scheduler
@@ -131,12 +131,12 @@ def _maker(name: str) -> Maker:
 
 def _load(point: EntryPoint) -> Maker:
     try:
-        made: Any = point.load()
+        made = point.load()
     except Exception as error:  # another package's
         raise UsageError(f"scheduler {point.name!r} ({point.value}) cannot be loaded: {error!r}") from error
     if not callable(made):
         raise UsageError(f"scheduler {point.name!r} ({point.value}) has to be a class or a function, got {made!r}")
-    return made
+    return cast(Maker, made)
 
 
 def _split(name: str, made: Maker, pair: str) -> tuple[Parameter, str]:
