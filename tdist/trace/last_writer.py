@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 
 from tdist.errors import UsageError
 from tdist.findings import Finding
@@ -60,12 +61,25 @@ class Link:
     unordered: tuple[str, ...] = ()
 
 
+class Spot(NamedTuple):
+    """An element as it was before event `before`, in bytes of a memory; `loaded_at` is the line that took it there."""
+
+    memory: int
+    offset: int
+    dtype: str
+    before: int
+    loaded_at: str
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What a computation used of one tensor, and who wrote that last, with how many elements."""
+    """What a computation used of one tensor, and who wrote that last.
+
+    `writers`: who, how many of the elements, and where the first of them was copied from ("" if it was no copy).
+    """
 
     elements: str
-    writers: tuple[tuple[str, int], ...]
+    writers: tuple[tuple[str, int, str], ...]
 
 
 @dataclass
@@ -193,32 +207,30 @@ class _Search:
     def history(self, asked: Element, tensor: NamedTensor) -> History:
         """From the end of the run back."""
         result = History(asked)
-        memory, offset = tensor.memory, byte_offset(tensor, asked.index)
-        dtype, before, loaded_at = tensor.dtype, len(self.trace.events) + self.trace.dropped, ""
-        for _ in range(_MOST_LINKS):
-            (found,) = self.last(memory, np.array([offset]), before)
-            element = self._element(tensor if not result.links else None, asked, memory, offset, dtype, before)
-            if found is None:
-                result.links.append(self._nobody(element, loaded_at, first=not result.links))
-                break
-            event, lane = found
-            result.links.append(self._link(event, lane, element, dtype, loaded_at))
-            went_on = self._back(event, lane, result)
-            if went_on is None:
-                break
-            memory, offset, dtype, before, loaded_at = went_on
-        else:
-            result.notes.append(f"the chain goes on; {_MOST_LINKS} links are shown")
+        end = len(self.trace.events) + self.trace.dropped
+        self._follow(result, Spot(tensor.memory, byte_offset(tensor, asked.index), tensor.dtype, end, ""))
         if self.trace.dropped:
             result.notes.append(f"trace truncated: {self.trace.dropped} later events were not kept, nor who wrote then")
         return result
 
-    def _element(
-        self, tensor: NamedTensor | None, asked: Element, memory: int, offset: int, dtype: str, before: int
-    ) -> str:
-        if tensor is not None:
-            return str(asked)
-        return self.names.element(self.trace.events[before], memory, offset, size_bytes(dtype))
+    def _follow(self, result: History, spot: Spot, explain: bool = True) -> None:
+        """Add the links from `spot` back. `explain`: name the operands of the computation that ends them."""
+        for _ in range(_MOST_LINKS):
+            (found,) = self.last(spot.memory, np.array([spot.offset]), spot.before)
+            element = str(result.asked) if not result.links else self._element(spot)
+            if found is None:
+                result.links.append(self._nobody(element, spot.loaded_at, first=not result.links))
+                return
+            event, lane = found
+            result.links.append(self._link(event, lane, element, spot.dtype, spot.loaded_at))
+            back = self._back(event, lane, result, explain)
+            if back is None:
+                return
+            spot = back
+        result.notes.append(f"the chain goes on; {_MOST_LINKS} links are shown")
+
+    def _element(self, spot: Spot) -> str:
+        return self.names.element(self.trace.events[spot.before], spot.memory, spot.offset, size_bytes(spot.dtype))
 
     def _nobody(self, element: str, loaded_at: str, first: bool) -> Link:
         what = "an output that nobody wrote" if first else "memory that nobody wrote"
@@ -250,12 +262,12 @@ class _Search:
                 ]
         return tuple(dict.fromkeys(others))
 
-    def _back(self, event: Event, lane: int, result: History) -> tuple[int, int, str, int, str] | None:
-        """Where the value of a write was before: memory, byte, type, the event that took it there, its line."""
+    def _back(self, event: Event, lane: int, result: History, explain: bool) -> Spot | None:
+        """Where the value of a write was before; None where the chain ends."""
         if event.kind == "host copy":
             source = event.data["from"]
             offset = int(lane_offsets(self.trace, source).reshape(-1)[lane])
-            return source["m"], offset, source["dtype"], event.seq, str(self.trace.place(event) or "")
+            return Spot(source["m"], offset, source["dtype"], event.seq, str(self.trace.place(event) or ""))
         if event.kind != "store":
             return None
         graph = self._graph(event)
@@ -265,7 +277,7 @@ class _Search:
         index = tuple(int(i) for i in np.unravel_index(lane, shape)) if shape else ()
         origin = origin_of(graph, event.data["number"], index)
         if origin.operation:
-            self._explain(origin, event, result)
+            self._explain(origin, event, result, explain)
             return None
         return self._copied(origin, event, lane, result)
 
@@ -273,53 +285,50 @@ class _Search:
         number = self.trace.actor(event).graph
         return self.trace.graphs[number] if 0 <= number < len(self.trace.graphs) else None
 
-    def _copied(
-        self, origin: Origin, event: Event, lane: int, result: History
-    ) -> tuple[int, int, str, int, str] | None:
-        """The loaded element that a store copied; a mask or branch between several is decided by the value."""
+    def _copied(self, origin: Origin, event: Event, lane: int, result: History) -> Spot | None:
+        """The loaded element that a store copied; where a mask or branch chose, the value decides between them."""
         stored = value_of(self.trace, event, lane, event.data["dtype"])
-        found = [at for leaf in origin.loads for at in [self._loaded(leaf, event)] if at is not None]
-        fitting = [at for at in found if self._value_before(at) in (None, stored)] or found
+        found = [spot for leaf in origin.loads for spot in [self._loaded(leaf, event)] if spot is not None]
+        equal = [spot for spot in found if _same(self._value_before(spot), stored, event.data["dtype"])]
+        fills = origin.fills if len(found) < len(origin.loads) else {}
+        numbers = [value for value in (*origin.constants.values(), *fills.values()) if value is not None]
+        if not found or (not equal and any(_same(value, stored, event.data["dtype"]) for value in numbers)):
+            result.operation = _leaf(origin.constants, fills, stored)
+            return None
+        fitting = equal or found
         if len(fitting) > 1:
-            places = " or ".join(sorted({at[4] for at in fitting}))
+            places = " or ".join(sorted({spot.loaded_at for spot in fitting}))
             result.notes.append(f"a mask or branch chose between loads at {places}; the later one is followed")
-        if fitting and stored is not None and fitting[-1][2] == event.data["dtype"]:
-            before = self._value_before(fitting[-1])
-            if len(origin.loads) == 1 and not origin.constants and before not in (None, stored) and before == before:
-                result.notes.append(
-                    f"the load at {fitting[-1][4]} saw other bytes than the last writer's: nothing orders them"
-                )
-        if fitting and (len(origin.constants) == 0 or self._value_before(fitting[-1]) == stored or stored is None):
-            return max(fitting, key=lambda at: at[3])
-        constants = ", ".join(dict.fromkeys(origin.constants)) or "a masked-off load"
-        result.operation = constants
-        return None
+        spot = max(fitting, key=lambda spot: spot.before)
+        if not equal and spot.dtype == event.data["dtype"] and self._value_before(spot) is not None:
+            what = f"the value stored is not what was last written to what {spot.loaded_at} loaded"
+            result.notes.append(f"{what}: it was rounded on the way, or nothing orders the two")
+        return spot
 
-    def _value_before(self, at: tuple[int, int, str, int, str]) -> Any:
-        memory, offset, dtype, before, _ = at
-        (found,) = self.last(memory, np.array([offset]), before)
-        return None if found is None else value_of(self.trace, found[0], found[1], dtype)
+    def _value_before(self, at: Spot) -> Any:
+        (found,) = self.last(at.memory, np.array([at.offset]), at.before)
+        return None if found is None else value_of(self.trace, found[0], found[1], at.dtype)
 
-    def _loaded(self, leaf: Leaf, event: Event) -> tuple[int, int, str, int, str] | None:
+    def _loaded(self, leaf: Leaf, event: Event) -> Spot | None:
         """The element that a lane of the last run of a load before `event` was; None if the lane was off."""
         runs = self.loads.get((event.actor, leaf.number), [])
         at = bisect_left(runs, event.seq) - 1
-        if at < 0:
+        if at < 0 or None in leaf.lane:
             return None
         load = self.trace.events[runs[at]]
         offsets = lane_offsets(self.trace, load.data)
         offset = int(offsets[leaf.lane]) if offsets.ndim else int(offsets)
         if offset < 0:
             return None
-        return load.data["m"], offset, load.data["dtype"], load.seq, str(self.trace.place(load) or "")
+        return Spot(load.data["m"], offset, load.data["dtype"], load.seq, str(self.trace.place(load) or ""))
 
     # ---------------------------------------------------------------- computations
 
-    def _explain(self, origin: Origin, event: Event, result: History) -> None:
+    def _explain(self, origin: Origin, event: Event, result: History, operands: bool) -> None:
         """Name what computed the value, and of each tensor it used the elements and their last writers."""
         where = f" at {origin.place[0]}:{origin.place[1]}" if origin.place else ""
         result.operation = f"{origin.operation.split('.')[-1]}{where}"
-        for leaf in origin.operands:
+        for leaf in origin.operands if operands else ():
             used = [self._used(leaf, load) for load in self._runs(leaf, event)]
             if used:
                 result.operands.append(self._operand(used))
@@ -351,12 +360,22 @@ class _Search:
         spot = self.names.spot(tensor, memory, offsets, first.data["size"])
         place = self.trace.place(first)
         line = f", loaded at {place}" if place else ""
-        writers: dict[str, int] = {}
+        writers: dict[str, list[Spot]] = {}
         for load, mine in same:
-            for found in self.last(memory, mine, load.seq):
-                who = self._writer(found)
-                writers[who] = writers.get(who, 0) + 1
-        return Operand(f"{spot} of rank {self.trace.memories[memory].rank}{line}", tuple(writers.items()))
+            for offset, found in zip(mine, self.last(memory, mine, load.seq), strict=True):
+                at = Spot(memory, int(offset), load.data["dtype"], load.seq, "")
+                writers.setdefault(self._writer(found), []).append(at)
+        told = tuple((who, len(spots), self._source(spots[0])) for who, spots in writers.items())
+        return Operand(f"{spot} of rank {self.trace.memories[memory].rank}{line}", told)
+
+    def _source(self, spot: Spot) -> str:
+        """What an element is a copy of, as far back as that can be followed; "" if it is no copy."""
+        chain = History(Element("", ()))
+        self._follow(chain, spot, explain=False)
+        if len(chain.links) < 2:
+            return ""
+        last = chain.links[-1]
+        return f"{last.element} ({last.kind})"
 
     def _writer(self, found: tuple[Event, int] | None) -> str:
         if found is None:
@@ -367,6 +386,27 @@ class _Search:
         if event.kind == "register":
             return f"input: memory of rank {actor.rank}'s host"
         return f"{event.kind} by {actor}" + (f" at {place}" if place else "")
+
+
+def _leaf(constants: Mapping[str, Any], fills: Mapping[str, Any], stored: Any) -> str:
+    """Which of the numbers a value is, in words."""
+    equal = [name for name, value in constants.items() if value is not None and value == stored]
+    if equal or (constants and not fills):
+        return ", ".join(equal or constants)
+    return "a masked-off lane, " + (", ".join(fills) or "which holds poison")
+
+
+def _same(value: Any, stored: Any, dtype: str) -> bool:
+    """Whether a stored value may be this one, cast to what was stored; values that were not kept may be anything."""
+    if value is None or stored is None:
+        return True
+    if value == stored or (value != value and stored != stored):
+        return True
+    try:
+        cast = torch.tensor(value).to(getattr(torch, dtype)).item()
+    except (OverflowError, RuntimeError):
+        return False
+    return cast == stored
 
 
 _KINDS: Final = {
@@ -400,5 +440,7 @@ def _lines(history: History) -> list[str]:
         )
     for operand in history.operands:
         lines.append(f"{pad}  {operand.elements}")
-        lines += [f"{pad}    {count} element{'s' * (count > 1)}: {who}" for who, count in operand.writers]
+        for who, count, source in operand.writers:
+            copied = f", {'the first ' * (count > 1)}copied from {source}" if source else ""
+            lines.append(f"{pad}    {count} element{'s' * (count > 1)}: {who}{copied}")
     return [*lines, *(f"  note: {note}" for note in history.notes)]

@@ -31,14 +31,16 @@ class Origin:
 
     Attributes:
         loads: of which one it is a copy; more than one where a mask or a branch decides.
-        constants: numbers and other leaves (`rank`, `program id`) that it may be instead.
+        constants: numbers and other leaves (`rank`, `program id`) that it may be instead, by name, with their values.
+        fills: the same for what masked-off lanes of the loads hold.
         operation: name of what computed it; empty for a copy.
         place: file and line of that.
         operands: the loads that the computation used.
     """
 
     loads: list[Leaf] = field(default_factory=list)
-    constants: list[str] = field(default_factory=list)
+    constants: dict[str, float | None] = field(default_factory=dict)
+    fills: dict[str, float | None] = field(default_factory=dict)
     operation: str = ""
     place: tuple[str, int] | None = None
     operands: list[Leaf] = field(default_factory=list)
@@ -47,8 +49,8 @@ class Origin:
 def origin_of(graph: Mapping[str, Any], store: int, lane: Lane) -> Origin:
     """What lane `lane` of the tile that store number `store` stores is made of."""
     found = Origin()
-    todo: list[tuple[int, Lane]] = [(graph["stores"][str(store)], lane)]
-    seen: set[tuple[int, Lane]] = set()
+    todo: list[tuple[int, Lane, bool]] = [(graph["stores"][str(store)], lane, False)]
+    seen: set[tuple[int, Lane, bool]] = set()
     while todo:
         at = todo.pop()
         if at in seen:
@@ -58,19 +60,21 @@ def origin_of(graph: Mapping[str, Any], store: int, lane: Lane) -> Origin:
     return found
 
 
-def _copied(nodes: Sequence[Mapping[str, Any]], number: int, lane: Lane, found: Origin) -> list[tuple[int, Lane]]:
-    """One step back along a copy; what ends it is noted in `found`."""
+def _copied(
+    nodes: Sequence[Mapping[str, Any]], number: int, lane: Lane, fill: bool, found: Origin
+) -> list[tuple[int, Lane, bool]]:
+    """One step back along a copy; what ends it is noted in `found`. `fill`: through what masked-off lanes hold."""
     node = nodes[number]
     kind = node["k"]
     if kind == "load":
         found.loads.append(Leaf(node["op"], lane))
-        return [(operand, _through(nodes, operand, lane)) for operand in node["in"]]
+        return [(operand, _through(nodes, operand, lane), True) for operand in node["in"]]
     if kind in _PASSED:
-        return [(operand, step_back(node, lane)) for operand in node["in"]]
+        return [(operand, step_back(node, lane), fill) for operand in node["in"]]
     if kind in ("select", "choice"):
-        return [(operand, lane) for operand in node["in"]]
+        return [(operand, lane, fill) for operand in node["in"]]
     if kind == "leaf":
-        found.constants.append(node["name"])
+        (found.fills if fill else found.constants)[node["name"]] = node.get("value")
     elif not found.operation:
         _computed(nodes, number, lane, found)
     return []
@@ -124,7 +128,7 @@ def _computed(nodes: Sequence[Mapping[str, Any]], number: int, lane: Lane, found
         elif node["k"] in ("dot", "reduce", "lanes", "mixed", "atomic"):
             names.append((node.get("name", "?"), node.get("line")))
         elif node["k"] == "leaf" and node["name"] != "constant":
-            found.constants.append(node["name"])
+            found.constants[node["name"]] = None
         carried = carried or node["k"] == "carried"
         todo += [(operand, back, carried) for operand, back in reversed(list(_operands(nodes, node, at[1])))]
     names.sort(key=lambda named: named[0] not in ("tt.dot", "tt.reduce"))
@@ -132,7 +136,6 @@ def _computed(nodes: Sequence[Mapping[str, Any]], number: int, lane: Lane, found
     line = names[0][1] if names else None
     found.place = (line[0], line[1]) if line else None
     found.operands = list(dict.fromkeys(found.operands))
-    found.constants = list(dict.fromkeys(found.constants))
 
 
 def _operands(nodes: Sequence[Mapping[str, Any]], node: Mapping[str, Any], lane: Lane) -> Iterator[tuple[int, Lane]]:

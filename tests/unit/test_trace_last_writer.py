@@ -78,15 +78,30 @@ def test_every_element_leads_to_the_input_that_it_equals(flat: int, rank: int) -
         assert float(torch.tensor(value).half()) == results[rank][launch][flat]
 
 
-@pytest.mark.parametrize(("flat", "says"), [(25, "from constant"), (31, "host's memory"), (30, "host's memory")])
+@pytest.mark.parametrize(("flat", "says"), [(25, "from constant 7.0"), (31, "host's memory"), (30, "host's memory")])
 def test_masks_and_constants(flat: int, says: str) -> None:
     trace, _, _ = traced("shift")
     history = last_writers(trace, f"out[{flat}]")
-    if says == "from constant":
-        assert history.operation == "constant" and history.links[0].value == "7.0"
-        assert "from constant" in str(history)
+    if says == "from constant 7.0":
+        assert history.operation == "constant 7.0" and history.links[0].value == "7.0"
+        assert says in str(history)
     else:  # the mask left it: what the host had there
         assert history.links[0].kind == "input" and history.links[0].value == "-1.0"
+
+
+@pytest.mark.parametrize("k", range(16))
+def test_gathers_scatters_rounding_and_choices_between_loads(k: int) -> None:
+    trace, _, _ = traced("pick", nranks=1)
+    history = last_writers(trace, f"out[{k}]")
+    lane = 15 - k
+    if lane % 2 and lane >= 12:
+        assert history.operation == "a masked-off lane, constant 3.0"
+        assert [link.value for link in history.links] == ["3.0"]
+        return
+    assert [link.kind for link in history.links] == ["store", "input"]
+    expected = f"b[{lane}] of rank 0" if lane % 2 else f"a[{k}] of rank 0"
+    assert history.links[-1].element == expected
+    assert not history.notes
 
 
 def test_a_computation_names_its_operands_and_their_writers() -> None:
@@ -98,7 +113,7 @@ def test_a_computation_names_its_operands_and_their_writers() -> None:
     a, b = history.operands
     assert a.elements.startswith("a[3, 0..31] of rank 0, loaded at ")
     assert b.elements.startswith("b[0..31, 5] of rank 0, loaded at ")
-    assert a.writers == (("input: memory of rank 0's host", 32),)
+    assert a.writers == (("input: memory of rank 0's host", 32, ""),)
 
 
 def test_a_reduction_names_the_row_and_the_program_that_wrote_it() -> None:
@@ -107,8 +122,8 @@ def test_a_reduction_names_the_row_and_the_program_that_wrote_it() -> None:
     assert history.operation.startswith("reduce at ")
     (operand,) = history.operands
     assert operand.elements.startswith("c[7, 0..15] of rank 0")
-    ((who, count),) = operand.writers
-    assert count == 16
+    ((who, count, source),) = operand.writers
+    assert (count, source) == (16, "")
     assert who.startswith("store by rank 0, launch 0, program 0 at ")
 
 

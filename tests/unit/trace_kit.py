@@ -89,6 +89,27 @@ def product(rt):
 
 
 @triton.jit
+def pick_kernel(a_ptr, b_ptr, index_ptr, out_ptr, n, N: tl.constexpr):
+    """Gathered or loaded, by the lane; rounded; scattered."""
+    offs = tl.arange(0, N)
+    index = tl.load(index_ptr + offs)
+    gathered = tl.load(a_ptr + index)
+    loaded = tl.load(b_ptr + offs, mask=offs < n, other=3.0)
+    tl.store(out_ptr + index, tl.where(offs % 2 == 0, gathered, loaded).to(tl.float16))
+
+
+def pick(rt, n: int = 12):
+    """`out` [16], turned: element k comes from lane j = 15 - k; from a[k] if j is even, else b[j] if j < 12, else 3."""
+    a, b = torch.arange(16) + 0.1, torch.arange(16) + 100.7
+    index, out = torch.arange(15, -1, -1, dtype=torch.int32), torch.zeros(16, dtype=torch.float16)
+    pick_kernel[(1,)](a, b, index, out, n, 16)
+    for name, tensor in (("a", a), ("b", b)):
+        rt.describe(tensor, name, "input", 0)
+    rt.describe(out, "out", "output", 0)
+    return (out,)
+
+
+@triton.jit
 def race_kernel(out_ptr):
     tl.store(dl.symm_at(out_ptr, 0) + tl.arange(0, 16), tl.full((16,), 5, tl.int32) + dl.rank())
 
@@ -120,7 +141,7 @@ def stuck(rt):
     rt.synchronize()
 
 
-HOSTS = {"shift": shift, "product": product, "race": race, "stuck": stuck}
+HOSTS = {"shift": shift, "pick": pick, "product": product, "race": race, "stuck": stuck}
 
 
 @functools.cache

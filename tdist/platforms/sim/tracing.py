@@ -6,6 +6,7 @@ accesses that tell the tracer (`traced_access.py`). It decides nothing: a traced
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -133,8 +134,8 @@ class Tracer:
             return
         data: dict[str, Any] = {"m": self.memory(al), "at": address - al.lo, "shape": list(spec.shape)}
         data |= {"strides": list(strides), "box": list(box) if box is not None else None}
-        offsets = _offsets_of(address - al.lo, spec.shape, strides, box) if kind != "load" or not spec.shape else None
-        self._access(ag, kind, spec, number, al, data, offsets)
+        stored = _stored(al, address - al.lo, spec, strides, box) if kind != "load" or not spec.shape else None
+        self._access(ag, kind, spec, number, data, stored)
 
     def lanes(
         self, ag: TracedAgent, kind: str, spec: Spec, number: int, al: Allocation, addresses: Any, mask: Any
@@ -145,15 +146,16 @@ class Tracer:
             offsets = torch.where(mask.expand(addresses.shape), offsets, -1)
         flat = offsets.reshape(-1).numpy()
         data = {"m": self.memory(al), "shape": list(addresses.shape), "lanes": self._keep(flat)}
-        self._access(ag, kind, spec, number, al, data, flat[flat >= 0] if kind != "load" else None)
+        stored = None if kind == "load" else al.view(spec.dtype)[torch.from_numpy(flat[flat >= 0] // spec.size_bytes)]
+        self._access(ag, kind, spec, number, data, stored)
 
     def _access(
-        self, ag: TracedAgent, kind: str, spec: Spec, number: int, al: Allocation, data: dict[str, Any], offsets: Any
+        self, ag: TracedAgent, kind: str, spec: Spec, number: int, data: dict[str, Any], stored: torch.Tensor | None
     ) -> None:
-        """`offsets`: of the lanes whose values are kept, in row-major order; None keeps none."""
+        """`stored`: the values of the lanes that are on, in row-major order; None keeps none."""
         data |= {"size": spec.size_bytes, "dtype": _name(spec.dtype), "number": number, "v": -1}
-        if offsets is not None and len(offsets):
-            data["v"] = self._keep(al.view(spec.dtype)[torch.from_numpy(offsets // spec.size_bytes)])
+        if stored is not None and stored.numel():
+            data["v"] = self._keep(stored)
         self.record(ag.actor, kind, spec.site, data)
 
     # ---------------------------------------------------------------- hosts, streams, launches
@@ -338,14 +340,23 @@ class TracedAgent(Agent):
         self.tracer.record(self.actor, "leave", site, data)
 
 
-def _offsets_of(start: int, shape: Sequence[int], strides: Sequence[int], box: Sequence[int] | None) -> np.ndarray:
-    """Byte offsets of a box's lanes that are on, in row-major order."""
-    offsets = np.full((1,) * len(shape), start, dtype=np.int64)
-    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        first, end = (0, extent) if box is None else (max(box[2 * axis], 0), min(box[2 * axis + 1], extent))
-        steps = np.arange(first, max(first, end), dtype=np.int64) * stride
-        offsets = offsets + steps.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-    return offsets.reshape(-1)
+def _stored(al: Allocation, at: int, spec: Spec, strides: Sequence[int], box: Sequence[int] | None) -> torch.Tensor:
+    """What a box's lanes that are on hold now, in row-major order of lanes."""
+    size, extents = spec.size_bytes, spec.shape
+    if box is not None:
+        low = [max(first, 0) for first in box[::2]]
+        extents = [max(0, min(end, n) - first) for end, n, first in zip(box[1::2], spec.shape, low, strict=True)]
+        at += sum(first * stride for first, stride in zip(low, strides, strict=True))
+    if 0 in extents:
+        return torch.empty(0, dtype=spec.dtype)
+    view = al.view(spec.dtype)
+    if min(strides, default=0) >= 0:
+        return torch.as_strided(view, extents, [stride // size for stride in strides], at // size)
+    offsets = np.full((1,) * len(extents), at, dtype=np.int64)
+    for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True)):
+        steps = np.arange(extent, dtype=np.int64) * stride
+        offsets = offsets + steps.reshape([-1 if a == axis else 1 for a in range(len(extents))])
+    return view[torch.from_numpy(offsets // size)]
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
@@ -357,5 +368,6 @@ def _signal_op(op: int | str) -> str:
     return "add" if op in (2, "add") else "set"
 
 
+@functools.cache
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

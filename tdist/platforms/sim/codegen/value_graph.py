@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tdist.ir.location import loc_of
 
 from .elements import UnknownType, type_info
-from .ir_access import prop
+from .ir_access import attr, dense_values, prop
 
 NUMBERED: Final = ("tt.load", "tt.store", "tt.dot", "tt.atomic_rmw", "tt.atomic_cas")
 _CASTS: Final = frozenset(
@@ -172,10 +172,20 @@ def _geometry(op: Operation, value: SSAValue) -> dict[str, Any]:
     if op.name == "tt.trans":
         about["order"] = list(prop(op, "order", ()))
     if op.name == "arith.constant":
-        about["name"] = "constant"
+        about |= _constant(op)
     elif op.name in _LEAVES:
         about["name"] = _LEAVES[op.name]
     return about
+
+
+def _constant(op: Operation) -> dict[str, Any]:
+    """A constant that is one number in all lanes says which."""
+    constant = attr(op, "value")
+    values = set(dense_values(constant)) if constant is not None else set()
+    value = values.pop() if len(values) == 1 else None
+    if not isinstance(value, int | float):
+        return {"name": "constant"}
+    return {"name": f"constant {value}", "value": value if abs(value) < float("inf") else None}
 
 
 def _shape(value: SSAValue) -> list[int]:
