@@ -97,7 +97,7 @@ class Form:
 
 @dataclass(frozen=True)
 class MutationReport:
-    """All mutants of an operator that were judged."""
+    """All mutants of an operator that were judged; `kinds` are those that were asked for, all if empty."""
 
     operator: str
     options: Options
@@ -105,6 +105,7 @@ class MutationReport:
     judged: tuple[Judged, ...] = ()
     total: int = 0
     seconds: float = 0.0
+    kinds: tuple[str, ...] = ()
 
     def count(self, verdict: str) -> int:
         """Mutants of a verdict."""
@@ -174,8 +175,9 @@ def mutate_operator(
     _check_options(options)
     watching, begin = observer or MutationObserver(), time.monotonic()
     threads = operator.golden_local is not None if in_process is None else in_process
-    with open_runner(operator, options, threads) as runner:
-        forms = tuple(_baseline(runner, operator, options, form) for form in _forms(runner, operator, options))
+    with open_runner(operator, options, threads) as hosts:
+        runner = Rerunner(operator, hosts)
+        forms = tuple(_baseline(runner, operator, options, form) for form in _forms(hosts, operator, options))
         mutants = _mutants(forms, kinds, pick)
         watching.started(forms, len(mutants))
         judge = _Judge(runner, operator, options, forms)
@@ -187,7 +189,8 @@ def mutate_operator(
                 watching.judged(judged[-1])
         except KeyboardInterrupt:
             pass  # what has been judged is worth telling
-    return MutationReport(operator.name, options, forms, tuple(judged), len(mutants), time.monotonic() - begin)
+    seconds = time.monotonic() - begin
+    return MutationReport(operator.name, options, forms, tuple(judged), len(mutants), seconds, tuple(kinds))
 
 
 def _check_options(options: Options) -> None:
@@ -246,7 +249,7 @@ def _golden_run(base: RunSpec) -> RunSpec:
     return _unjudged(base).with_world(scheduler=GOLDEN_SCHEDULE, seed=0, detect=False)
 
 
-def _baseline(runner: Runner, operator: Operator, options: Options, form: Form) -> Form:
+def _baseline(runner: Rerunner, operator: Operator, options: Options, form: Form) -> Form:
     """The form with the outputs of each run; the first of each kind of run has been compared with the golden.
 
     Raises:
@@ -279,7 +282,7 @@ def _not_itself(operator: Operator, form: Form, planned: Planned, why: str) -> s
     )
 
 
-def run_once(runner: Runner | Rerunner, spec: RunSpec, accepted: Sequence[Suppression] = ()) -> Outcome:
+def run_once(runner: Rerunner, spec: RunSpec, accepted: Sequence[Suppression] = ()) -> Outcome:
     """Run a spec. What the kernel or the host function does wrong is a result; an unfit machine is raised."""
     try:
         world = runner.execute(spec)
@@ -327,8 +330,8 @@ def _mutants(
 class _Judge:
     """Makes the runs of one mutant after the other."""
 
-    def __init__(self, runner: Runner, operator: Operator, options: Options, forms: Sequence[Form]) -> None:
-        self._runner = Rerunner(operator, runner)
+    def __init__(self, runner: Rerunner, operator: Operator, options: Options, forms: Sequence[Form]) -> None:
+        self._runner = runner
         self._profile = options.profile
         self._accepted = suppressions_of(operator, options)
         self._forms = forms

@@ -127,7 +127,12 @@ def summary(report: MutationReport) -> list[str]:
         lines[-1] += f"; {report.faults} more stopped at an address that a device may let pass"
     missed = Counter(each.mutant.kind for each in report.judged if each.verdict == MISSED)
     lines += [f"missed {kind}: somebody {KINDS[kind].mistake} ({number})" for kind, number in missed.items()]
-    return [*lines, f"again: {report.options.replay()} --mutate"]
+    return [*lines, f"again: {_replay(report)}"]
+
+
+def _replay(report: MutationReport) -> str:
+    kinds = f" --mutate-kinds {','.join(report.kinds)}" if report.kinds else ""
+    return f"{report.options.replay()} --mutate{kinds}"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -139,6 +144,7 @@ def mutation_json(report: MutationReport) -> dict[str, Any]:
     return {
         "operator": report.operator,
         "options": report.options.to_json(),
+        "kinds": list(report.kinds),
         "forms": [
             {"label": form.label, "kernels": list(form.kernels), "runs": [each.to_json() for each in form.runs]}
             for form in report.forms

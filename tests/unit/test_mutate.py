@@ -253,7 +253,9 @@ def test_what_is_printed(play):
     assert "3 mutants: 2 caught, 0 equivalent by proof, 1 missed" in lines
     assert "plain comparison with the golden would have caught 1 of 3: 0 by wrong output, 1 by a hang" in lines
     assert "missed drop-fence: somebody forgot to drain: a fence or quiet (1)" in lines
-    assert lines[-1] == "again: tdist-verify played --nranks 2 --seed 0 --mutate"
+    assert lines[-1] == (
+        "again: tdist-verify played --nranks 2 --seed 0 --mutate --mutate-kinds drop-wait,drop-notify,drop-fence"
+    )
 
 
 def test_proofs_of_several_cases():
