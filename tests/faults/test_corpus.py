@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from fault_kit import MARKER, Pair
@@ -23,6 +25,8 @@ def test_the_default_run_finds_the_fault_at_its_lines(pair: Pair):
     assert outcome.verdict != "verified", "the faulty variant passes"
     missing = [expected for expected in pair.expected if not expected.is_in(outcome)]
     assert not missing, f"{'; '.join(map(str, missing))} not found; the run gave\n{outcome}"
+    decisive = replace(outcome, findings=tuple(f for f in outcome.findings if f.fails(pair.profile)))
+    assert any(expected.is_in(decisive) for expected in pair.expected), f"only notes were declared\n{outcome}"
 
 
 @pytest.mark.parametrize("pair", parameters([pair for pair in PAIRS if pair.bug], "misjudged"))
