@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from tdist.findings import Finding, Party, make
 from tdist.platforms.sim.process.boot import Boot
 from tdist.verify.attempts import attempt
+from tdist.verify.beside import Beside, beside
 from tdist.verify.failures import failures_of
 from tdist.verify.loader import absolute_spec
 from tdist.verify.modes import Mode, modes_for
@@ -97,12 +98,16 @@ def verify(
     modes: list[ModeResult] = []
     watching = observer or Observer()
     watching.started(operator, options, cases[0])
-    with open_runner(operator, options, in_process, boot) as opened:
+    plans = [plan(operator, options, mode, case.dtype) for case in cases for mode in _modes(operator, options)]
+    with (
+        beside(operator, options, plans, wanted=not in_process) as helper,
+        open_runner(operator, options, in_process, boot) as opened,
+    ):
         runner = tracing.around(opened) if tracing is not None else opened
         for case in cases:
-            for mode in modes_for(operator, options.sync, options.scheduler):
+            for mode in _modes(operator, options):
                 mine = replace(case, sync=mode.protocol)
-                modes.append(_run_mode(runner, operator, options, mine, mode, watching))
+                modes.append(_run_mode(runner, operator, options, mine, mode, watching, helper))
                 watching.mode_finished(modes[-1])
         compiled = _compile(runner, operator, options, cases, keep_ir, watching)
     return Report(
@@ -137,6 +142,10 @@ def _compile(
     return compile_operator(runner, operator, options, cases, keep_ir)
 
 
+def _modes(operator: Operator, options: Options) -> tuple[Mode, ...]:
+    return modes_for(operator, options.sync, options.scheduler)
+
+
 def _cases(operator: Operator, options: Options) -> tuple[Case, ...]:
     dtypes = options.dtype or operator.dtypes[:1]
     shape = dict(options.shape)
@@ -144,7 +153,13 @@ def _cases(operator: Operator, options: Options) -> tuple[Case, ...]:
 
 
 def _run_mode(
-    runner: Runner, operator: Operator, options: Options, case: Case, mode: Mode, observer: Observer
+    runner: Runner,
+    operator: Operator,
+    options: Options,
+    case: Case,
+    mode: Mode,
+    observer: Observer,
+    helper: Beside | None,
 ) -> ModeResult:
     suppressions = suppressions_of(operator, options)
     steps: list[StepResult] = []
@@ -158,7 +173,7 @@ def _run_mode(
         if name == "poison":
             steps[1] = _judge_poison(steps[0], steps[1], operator, suppressions)
     if options.search:
-        steps.append(_search(runner, operator, options, case, mode, steps, observer))
+        steps.append(_search(runner, operator, options, case, mode, steps, observer, helper))
     if options.explores:
         steps.append(_explore(runner, operator, options, mode, steps, observer, case.dtype))
     return ModeResult(case.dtype, mode, tuple(steps))
@@ -197,6 +212,7 @@ def _search(
     mode: Mode,
     steps: Sequence[StepResult],
     observer: Observer,
+    helper: Beside | None,
 ) -> StepResult:
     why = _stop_there(steps, options.profile, SEARCH)
     if why:
@@ -207,7 +223,7 @@ def _search(
         from tdist.verify.explore_run import Rerunner
 
         runner = Rerunner(operator, runner)
-    return search(runner, planned, suppressions_of(operator, options))
+    return search(runner, planned, suppressions_of(operator, options), helper)
 
 
 def _explore(

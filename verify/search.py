@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from typing import Protocol
 
 from tdist.verify.attempts import Attempt, attempt
 from tdist.verify.plan import Planned
@@ -13,7 +14,7 @@ from tdist.verify.rank_job import LaunchResult
 from tdist.verify.results import SearchRun, StepResult
 from tdist.verify.sightings import output_digests
 from tdist.verify.suppressions import Suppression, accept
-from tdist.verify.worlds import Runner
+from tdist.verify.worlds import Runner, WorldResult
 
 SEARCH = "search"
 STOPPED_ALIKE = 3
@@ -25,14 +26,33 @@ RERUN_FROM = 64
 """A plan of so many runs is worth recording what hosts ask for, and leaving them out."""
 
 
-def search(runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppression] = ()) -> StepResult:
-    """Run a plan; what a run found is a result, also where it could not finish."""
+class Ahead(Protocol):
+    """Who makes runs before they are asked for."""
+
+    def take(self, planned: Planned) -> WorldResult | None:
+        """The result of a run, None if it has not been made."""
+        ...
+
+
+def search(
+    runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppression] = (), ahead: Ahead | None = None
+) -> StepResult:
+    """Run a plan; what a run found is a result, also where it could not finish.
+
+    Args:
+        ahead: results of runs that somebody has made; those that show nothing are taken.
+    """
     begin = time.monotonic()
     runs: list[SearchRun] = []
     outputs: dict[str, _Outputs] = {}
     broken: Attempt | None = None
     for asked in plan:
         planned = measured(asked, runs)
+        done = ahead.take(planned) if ahead is not None else None
+        taken = judged(planned, Attempt(done), outputs) if done is not None else None
+        if taken is not None and taken.passed("seed"):
+            runs.append(replace(taken, findings=accept(taken.findings, suppressions)))
+            continue
         made = attempt(runner, planned.spec)
         findings = accept(made.world.findings, suppressions)
         runs.append(judged(planned, replace(made, world=replace(made.world, findings=findings)), outputs))
@@ -53,15 +73,15 @@ def search(runner: Runner, plan: Sequence[Planned], suppressions: Sequence[Suppr
 
 
 def measured(planned: Planned, runs: Sequence[SearchRun]) -> Planned:
-    """The same run; `pct` is told how many choices there are, by the longest run so far of that job and a quarter more.
+    """The same run; `pct` is told how many choices there are: those of the first run and a quarter more.
 
     A guessed number would divide the bound of each run by 20 · 2^(depth-1).
     """
     name, _, parameters = planned.schedule.partition(":")
-    lengths = [len(run.choices) for run in runs if run.planned.spec.job.launches == planned.spec.job.launches]
-    if name != "pct" or "steps=" in parameters or not any(lengths):
+    length = len(runs[0].choices) if runs else 0
+    if name != "pct" or "steps=" in parameters or not length:
         return planned
-    schedule = f"pct:{parameters}{',' if parameters else ''}steps={max(lengths) * 5 // 4}"
+    schedule = f"pct:{parameters}{',' if parameters else ''}steps={length * 5 // 4}"
     return replace(planned, schedule=schedule, spec=planned.spec.with_world(scheduler=schedule))
 
 

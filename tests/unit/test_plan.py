@@ -144,7 +144,7 @@ def test_runs_that_agree_pass():
 
 def test_pct_is_told_how_many_choices_there_are_and_promises_by_it():
     def answer(spec):
-        return WorldResult(agreeing(spec).ranks, choices=(0,) * (80 if spec.world["scheduler"] == "latest" else 40))
+        return WorldResult(agreeing(spec).ranks, choices=(0,) * 80)
 
     step = search(FakeRunner(answer), plan(declare(), OPTIONS, FINE))
     (schedule,) = {run.planned.schedule for run in step.runs if run.planned.name.startswith("base/pct")}
