@@ -198,6 +198,22 @@ def test_a_noted_schedule_followed_by_agents_is_the_same_schedule(lengths, choic
     assert drive(ReplayScheduler(events), lengths) == (events, ran)
 
 
+def test_an_agent_that_blocks_where_no_other_can_run_is_not_stopped():
+    """Its successor runs alone, unasked; when there is a choice again the successor is the current one."""
+    first, alone, woken = Scripted(0, 9), Scripted(1, 9), Scripted(2, 9)
+    alone.position, woken.position = 0, 1
+    noted = NotedScheduler(ReplayScheduler([0, 0]))
+    noted.start(0)
+    noted.pick([first, alone], None)
+    noted.pick([alone, woken], alone)
+    assert noted.segments == [Segment(0, 0, 0), Segment(1, 0, 0, 1)]
+    assert context_switches(noted.segments) == 0
+    followed = SegmentScheduler([Segment(0, 0, 0, 5), Segment(1, 0, 0)])
+    followed.start(0)
+    assert followed.pick([first, alone], None) == 0
+    assert followed.pick([alone, woken], alone) == 0
+
+
 def test_a_segment_of_an_agent_that_cannot_run_is_left_out():
     _, ran = drive(SegmentScheduler([Segment(7, 0, 0, 2), Segment(1, 0, 0, 1), Segment(0, 0, 0)]), [2, 2])
     assert ran == [1, 0, 0, 1]

@@ -50,16 +50,18 @@ class SegmentScheduler:
     def start(self, seed: int) -> None:
         self._queue = deque(self._segments)
         self._left = 0
+        self._who: tuple[int, int, int] | None = None
         self._after.start(seed)
 
     def pick(self, runnable: Sequence[Runnable], current: Runnable | None) -> int:
-        if current is not None and self._left:
+        if current is not None and self._left and place_of(current) == self._who:
             self._left -= 1
             return current.position
         while self._queue:
             segment = self._queue.popleft()
             index = next((i for i, agent in enumerate(runnable) if place_of(agent) == segment.who), None)
             if index is not None:
+                self._who = segment.who
                 self._left = segment.steps - 1 if segment.preempts else PATIENCE_STEPS
                 return index
         return self._after.pick(runnable, current)
@@ -83,7 +85,8 @@ class NotedScheduler:
     def pick(self, runnable: Sequence[Runnable], current: Runnable | None) -> int:
         index = self._inner.pick(runnable, current)
         who = place_of(runnable[index])
-        if current is None and self._steps:
+        # nobody is asked where one agent alone can run: another current one than the last picked means that it blocked
+        if self._steps and (current is None or place_of(current) != self._who[-1]):
             self._steps[-1] = UNTIL_BLOCKED
         if current is not None and self._who and self._who[-1] == who and self._steps[-1] != UNTIL_BLOCKED:
             self._steps[-1] += 1
