@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tdist.platforms.sim.schedulers.base import Runnable, place_of, register
+from tdist.platforms.sim.schedulers.base import Runnable, register
 
 
 @register("round-robin")
@@ -18,17 +18,11 @@ class RoundRobinScheduler:
         self._last = (-1, -1, -1)
 
     def pick(self, runnable: Sequence[Runnable], current: Runnable | None) -> int:
+        places = [(agent.rank, agent.program, agent.core) for agent in runnable]
         last = self._last
-        first = after = -1
-        for index, agent in enumerate(runnable):
-            place = place_of(agent)
-            if first < 0 or place < place_of(runnable[first]):
-                first = index
-            if place > last and (after < 0 or place < place_of(runnable[after])):
-                after = index
-        index = after if after >= 0 else first
-        self._last = place_of(runnable[index])
-        return index
+        after = [place for place in places if place > last]
+        self._last = min(after or places)
+        return places.index(self._last)
 
     def choose(self, n: int) -> int:
         return 0

@@ -42,7 +42,12 @@ class StarvedScheduler:
         self._relief = 0
 
     def pick(self, runnable: Sequence[Runnable], current: Runnable | None) -> int:
-        starved = [index for index, agent in enumerate(runnable) if self._is_starved(agent)]
+        rank, program = self._rank, self._program
+        starved = [
+            index
+            for index, agent in enumerate(runnable)
+            if (rank is None or agent.rank == rank) and (program is None or agent.program == program)
+        ]
         if not starved or len(starved) == len(runnable):
             return int(self._draw() * len(runnable))
         if self._relieve():
@@ -53,9 +58,6 @@ class StarvedScheduler:
 
     def choose(self, n: int) -> int:
         return int(self._draw() * n)
-
-    def _is_starved(self, agent: Runnable) -> bool:
-        return self._rank in (None, agent.rank) and self._program in (None, agent.program)
 
     def _relieve(self) -> bool:
         """Whether the starved go on although others could."""
