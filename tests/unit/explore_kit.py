@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from engine_kit import HandKernel
 
 from tdist.platforms.sim.codegen.site import Site
 from tdist.platforms.sim.explore.exhaustive import finding_key, outcome_of
-from tdist.platforms.sim.explore.recording import Recording, record
+from tdist.platforms.sim.explore.recording import Recording, RecordingWorld
 from tdist.platforms.sim.explore.rerun import replica
 
 LINE = 64
@@ -45,16 +45,17 @@ def kernel_of(programs: Sequence[Sequence[Program]], grid: int, first_line: int 
             out_al.words(8)[index] = value
             ag.wr(out_al, 8 * index, 1, 0, 8, Site("k", "k.py", 9999, 0, "keep", None, ""))
 
+        tokens: list[Any] = [None]
         for at, op in enumerate(programs[ag.rank][ag.program]):
             site = Site("k", "k.py", lines[ag.rank, ag.program, at], 0, op.kind, None, "")
-            yield from execute(ag, op, site, data_al, signals_al, lambda value, at=at: keep(at, value))
+            yield from execute(ag, op, site, data_al, signals_al, lambda value, at=at: keep(at, value), tokens)
 
     barrier = any(op.kind == "barrier" for mine in programs for ops in mine for op in ops)
     return HandKernel(body, barrier=barrier, args=["data", "signals", "out"])
 
 
-def execute(ag, op, site, data_al, signals_al, keep):
-    """One operation, with the scheduling points of generated code."""
+def execute(ag, op, site, data_al, signals_al, keep, tokens):
+    """One operation, with the scheduling points of generated code; a load with a value consumes the last token."""
     rank, number = op.place
     data, signals = data_al.peers[rank], signals_al.peers[rank]
     address = signals_al.lo + LINE * number
@@ -66,15 +67,13 @@ def execute(ag, op, site, data_al, signals_al, keep):
             data.version += 1
             ag.wr(data, 8 * number, 1, 0, 8, site)
         else:
-            ag.rd(data, 8 * number, 1, 0, 8, None, site)
+            ag.rd(data, 8 * number, 1, 0, 8, tokens[-1] if op.value else None, site)
             keep(data.words(8)[number])
     elif op.kind in ("set", "add"):
         yield
         ag.notify(address, signals_al, op.value, rank, op.kind, 8, site)
     elif op.kind == "wait":
-        yield from ag.wait(
-            address if rank == ag.rank else signals.lo + LINE * number, signals, 1, op.value, 8, "acquire", site
-        )
+        tokens.append((yield from ag.wait(signals.lo + LINE * number, signals, 1, op.value, 8, "acquire", site)))
     elif op.kind == "vload":
         yield
         keep(ag.volatile_load(signals.lo + LINE * number, signals, 8, None, site))
@@ -99,6 +98,7 @@ def recorded(
     sync_between: bool = False,
     barrier_between: bool = False,
     read_early: bool = False,
+    zero_between: bool = False,
     **config: Any,
 ) -> Recording:
     """A recording of these launches, one after another on each rank."""
@@ -120,18 +120,22 @@ def recorded(
                 rt.synchronize()
             if barrier_between and index + 1 < len(kernels):
                 rt.host_barrier()
-        if read_early:
-            rt.synchronize()
-            return data.tolist()
+            if zero_between and index + 1 < len(kernels):
+                data.zero_()
+                signals[:1].zero_()
         rt.synchronize()
+        if read_early:
+            data.tolist()
+        world.output(rt, ("out",), out)
         rt.host_barrier()
-        return None
 
     config.setdefault("heap_bytes", 1 << 14)
     for scheduler in ("run-to-block", "max-sync", "random"):
-        made = record(nranks, host, scheduler=scheduler, **config)
+        with RecordingWorld(nranks=nranks, scheduler=scheduler, **config) as world:
+            world.run(host)
+            made = world.recording()
         if made.whole:
-            return replace(made, depends_on_data="")
+            break
     return made
 
 
@@ -206,6 +210,7 @@ class Dice:
         more["read_early"] = self.r.random() < 0.3
         if grid > 1 and self.r.random() < 0.5:
             more |= {"cube_cores": 1, "vector_cores": 1}
+        more["zero_between"] = self.r.random() < 0.25
         return {"launches": launches, **more}
 
     def launch(self, nranks: int, grid: int) -> list[list[Program]]:
@@ -221,4 +226,6 @@ class Dice:
     def op(self, nranks: int) -> Op:
         kind = self.r.choice(self.KINDS)
         place = (self.r.randrange(nranks), self.r.randrange(1 if self.r.random() < 0.7 else 2))
-        return Op(kind, place, self.r.choice([0, 1, 1, 2]) if kind in ("wait", "spin", "set", "word-store") else 1)
+        return Op(
+            kind, place, self.r.choice([0, 1, 1, 2]) if kind in ("wait", "spin", "set", "word-store", "load") else 1
+        )
