@@ -82,9 +82,7 @@ def test_findings_from_before_the_error_are_reported_with_it(users):
 def test_reading_the_outputs_counts_as_the_host_function(users):
     """The inbox is returned while the peer may still store into it; what reads it is the verifier."""
     result, findings = run(users, "returns_its_inbox")
-    first = USERS.splitlines().index(
-        "def returns_its_inbox(rt, case, data, x):"
-    )  # counted from 0: the decorator's line
+    def_line = USERS.splitlines().index("def returns_its_inbox(rt, case, data, x):") + 1
     reads = [p for finding in findings for p in finding["parties"] if p["op"] not in ("store", "load")]
     assert result.exit_code == 1 and reads, result.output
-    assert {(p["file"], p["line"]) for p in reads} == {(str(users), decorator)}
+    assert {(p["file"], p["line"]) for p in reads} == {(str(users), def_line - 1)}
