@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tdist.errors import UsageError
-from tdist.findings import Finding
+from tdist.findings import Finding, Party
 from tdist.text import did_you_mean
 from tdist.trace.events import Event, NamedTensor, Trace
 from tdist.trace.lanes import NOWHERE, covering, lane_offsets, memories_of, value_of
@@ -48,7 +48,7 @@ class Link:
     """One step back: `element` was last written by `who`, at `place`, with `value`.
 
     `kind`: store, signal, atomic, host write, host copy, input, nobody, unknown. `loaded_at`: where the copy that the
-    step before this one made had loaded it. `unordered`: the other writers that a race finding names.
+    step before this one made had loaded it. `unordered`: what race findings say of this write.
     """
 
     kind: str
@@ -84,11 +84,16 @@ class Operand:
 
 @dataclass
 class History:
-    """The answer. `operation`: what computed the value at the end of the chain, with its operands; "" for a copy."""
+    """The answer.
+
+    `operation`: what computed the value at the end of the chain (`computed`), with its operands, or which number it is;
+    "" where the chain ends with a write that is no store.
+    """
 
     asked: Element
     links: list[Link] = field(default_factory=list)
     operation: str = ""
+    computed: bool = False
     operands: list[Operand] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -249,18 +254,21 @@ class _Search:
         return Link(kind, element, who, at, text, event.step, loaded_at, self._unordered(event))
 
     def _unordered(self, event: Event) -> tuple[str, ...]:
-        """The other parties of race findings in which this write is one."""
+        """What race findings say of a write: with whom it was in one, or who else was at its line.
+
+        A finding is kept once for a pair of lines, with the ranks that showed it first.
+        """
         place, actor = self.trace.place(event), self.trace.actor(event)
-        others: list[str] = []
+        told: list[str] = []
         for found in self.races if place is not None else ():
-            mine = [p for p in found.parties if (p.file, p.line, p.rank) == (place.file, place.line, actor.rank)]  # pyright: ignore[reportOptionalMemberAccess]
-            if mine:
-                others += [
-                    f"{party.op} of rank {party.rank}, program {party.program} at {party.file}:{party.line}"
-                    for party in found.parties
-                    if party is not mine[0]
-                ]
-        return tuple(dict.fromkeys(others))
+            here = [party for party in found.parties if (party.file, party.line) == (place.file, place.line)]  # pyright: ignore[reportOptionalMemberAccess]
+            mine = next((party for party in here if (party.rank, party.program) == (actor.rank, actor.program)), None)
+            if mine is not None:
+                others = [_party(party) for party in found.parties if party is not mine]
+                told += [f"unordered with the {other} (race)" for other in others]
+            elif here:
+                told.append(f"a race was found at this line, of the {' and the '.join(map(_party, found.parties))}")
+        return tuple(dict.fromkeys(told))
 
     def _back(self, event: Event, lane: int, result: History, explain: bool) -> Spot | None:
         """Where the value of a write was before; None where the chain ends."""
@@ -327,7 +335,9 @@ class _Search:
     def _explain(self, origin: Origin, event: Event, result: History, operands: bool) -> None:
         """Name what computed the value, and of each tensor it used the elements and their last writers."""
         where = f" at {origin.place[0]}:{origin.place[1]}" if origin.place else ""
-        result.operation = f"{origin.operation.split('.')[-1]}{where}"
+        leaves = f" from {', '.join(origin.constants)}" if origin.constants and not origin.operands else ""
+        result.operation = f"{origin.operation.split('.')[-1]}{where}{leaves}"
+        result.computed = True
         for leaf in origin.operands if operands else ():
             used = [self._used(leaf, load) for load in self._runs(leaf, event)]
             if used:
@@ -388,6 +398,10 @@ class _Search:
         return f"{event.kind} by {actor}" + (f" at {place}" if place else "")
 
 
+def _party(party: Party) -> str:
+    return f"{party.op} of rank {party.rank}, program {party.program} at {party.file}:{party.line}"
+
+
 def _leaf(constants: Mapping[str, Any], fills: Mapping[str, Any], stored: Any) -> str:
     """Which of the numbers a value is, in words."""
     equal = [name for name, value in constants.items() if value is not None and value == stored]
@@ -432,12 +446,11 @@ def _lines(history: History) -> list[str]:
         at = f" at {link.place}" if link.place else ""
         step = f" (step {link.step})" if link.step >= 0 and link.kind != "input" else ""
         lines.append(f"{pad}{link.text}{at}{step}{value}")
-        lines += [f"{pad}  unordered with the {other} (race)" for other in link.unordered]
+        lines += [f"{pad}  {told}" for told in link.unordered]
     pad = "  " * (len(history.links) + 1)
     if history.operation:
-        lines.append(
-            f"{pad}computed by {history.operation}, from" if history.operands else f"{pad}from {history.operation}"
-        )
+        how = "computed by" if history.computed else "from"
+        lines.append(f"{pad}{how} {history.operation}{', from' if history.operands else ''}")
     for operand in history.operands:
         lines.append(f"{pad}  {operand.elements}")
         for who, count, source in operand.writers:

@@ -61,10 +61,13 @@ def test_barriers_name_the_last_arrival() -> None:
 
 
 @pytest.mark.parametrize("host", [*HOSTS])
-@pytest.mark.parametrize("scheduler", ["run-to-block", "random"])
-def test_tracing_changes_no_choice_no_finding_and_no_result(host: str, scheduler: str) -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "memory"), [("run-to-block", "plain"), ("random", "plain"), ("random", "adversarial")]
+)
+def test_tracing_changes_no_choice_no_finding_and_no_result(host: str, scheduler: str, memory: str) -> None:
     def once(trace: bool):
-        with World(nranks=3, heap_bytes=1 << 20, scheduler=scheduler, seed=5, trace=trace) as world:
+        fields = {"heap_bytes": 1 << 20, "scheduler": scheduler, "memory": memory, "seed": 5, "trace": trace}
+        with World(nranks=3, **fields) as world:
             results = world.run(HOSTS[host])
             shown = [(found.kind, found.parties) for found in world.findings]
             return world.events, shown, results, world.trace

@@ -116,6 +116,15 @@ def test_a_computation_names_its_operands_and_their_writers() -> None:
     assert a.writers == (("input: memory of rank 0's host", 32, ""),)
 
 
+def test_a_race_that_other_ranks_showed_is_told_as_theirs() -> None:
+    trace, findings, _ = traced("race", nranks=3)
+    history = last_writers(trace, "out[3]", findings)
+    assert history.operation.startswith("addi at ") and history.operation.endswith(" from constant 5, rank")
+    (told,) = history.links[0].unordered
+    assert told.startswith("a race was found at this line, of the store of rank 0, program 0 at ")
+    assert "computed by addi" in str(history)
+
+
 def test_a_reduction_names_the_row_and_the_program_that_wrote_it() -> None:
     trace, _, _ = traced("product", nranks=1)
     history = last_writers(trace, "sums[7]")
@@ -167,7 +176,8 @@ def test_writers_that_nothing_orders_are_shown_beside_each_other() -> None:
     (link,) = last_writers(trace, "out[3]", findings).links
     assert link.value == "6"
     (other,) = link.unordered
-    assert other.startswith("store of rank 0, program 0 at ")
+    assert other.startswith("unordered with the store of rank 0, program 0 at ") and other.endswith(" (race)")
+    assert other in str(last_writers(trace, "out[3]", findings))
     assert not last_writers(trace, "out[3]").links[0].unordered
 
 

@@ -74,7 +74,7 @@ class EnginePort:
         config = self.engine.config
         mutant = mutant_to_run(kernel, config.mutation)
         adversarial = config.memory != "plain"
-        options = SimOptions(config.detect, not config.trace, mutant, config.trace, adversarial)
+        options = SimOptions(config.detect, True, mutant, config.trace, adversarial)
         return compile_kernel(kernel, options)
 
     def launch(

@@ -8,6 +8,7 @@ Without tracing none of this is in the generated code.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .access import Spec
@@ -56,12 +57,17 @@ def traced_store_scalar(store: Access, spec: Spec, number: int) -> Access:
 
 
 def _traced_box(access: Access, spec: Spec, number: int, kind: str) -> Access:
-    def traced(ag, al, address, strides, box, fill, clk=None, vecs=()):
-        result = access(ag, al, address, strides, box, fill, clk, vecs)
-        ag.tracer.box(ag, kind, spec, number, (al, address, strides, box, vecs))
+    def traced(ag, al, address, strides, box, fill, clk=None, vecs=(), shape=spec.shape):
+        result = access(ag, al, address, strides, box, fill, clk, vecs, shape)
+        ag.tracer.box(ag, kind, panel_of(spec, shape), number, (al, address, strides, box, vecs))
         return result
 
     return traced
+
+
+def panel_of(spec: Spec, shape: tuple[int, ...]) -> Spec:
+    """The access of a fused loop: all its tiles side by side."""
+    return spec if shape == spec.shape else replace(spec, shape=shape)
 
 
 def _traced_lanes(access: Access, spec: Spec, number: int, kind: str) -> Access:

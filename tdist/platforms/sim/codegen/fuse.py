@@ -373,7 +373,7 @@ def _emit_panel(g: Generator, panel: Panel, kk: str) -> str:
     wide = pointer.element.name in NARROW
     spec = spec_text(g, op, pointer, "load")
     cache, view = "TILES" if wide else "None", not wide and not g.module.options.adversarial
-    function = g.module.define("P", f"load_box({spec}, wide={wide}, view={view}, cache={cache})")
+    function = g.module.access("P", "load_box", spec, f"wide={wide}, view={view}, cache={cache}", op)
     g.count(op, "panel")
     shape, address, strides, box = _place(g, panel, kk)
     fill = fill_text(g, access)

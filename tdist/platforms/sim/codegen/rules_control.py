@@ -14,7 +14,7 @@ from .generator import Generator, Restart, rule
 from .ir_access import only_user, prop, yielded
 from .merge import Mismatch, Slot, incoming, join_forms, open_slot, template_of
 from .poly import Poly
-from .rules_dot import is_zero
+from .rules_dot import is_zero, note_dot
 from .values import NO_CLK, BlockPointer, Cond, Pointer, Scalar, Splat, Tile, Value, carrying
 
 POLLED = frozenset({"tt.atomic_rmw", "tt.atomic_cas"})
@@ -149,6 +149,7 @@ def _fused_loop(
         value = g.value(start)
         if index == made.accumulator:
             _fused_product(g, slot, value, start, left, right)
+            note_dot(g, made.dot, kk)
             continue
         for name, (first, step) in zip(slot.locals, made.finals[index], strict=False):
             g.emit.line(f"{name} = {g.poly_text(first + Poly.symbol(trips) * step)}")

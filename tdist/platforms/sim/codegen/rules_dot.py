@@ -39,9 +39,14 @@ def dot(g: Generator, op: Operation) -> None:
     if element.name in NARROW:
         text = f"{text}.to({element.text})"
     g.set(op, g.result(text, shape, element, clk))
+    note_dot(g, op, str(type_info(op.operands[0].type).shape[-1]))
+
+
+def note_dot(g: Generator, op: Operation, inner: str) -> None:
+    """Where runs are traced, tell the tracer of a multiplication; `inner` is the text of its inner extent."""
     if g.module.options.trace:
-        inner = type_info(op.operands[0].type).shape[-1]
-        g.emit.line(f"ag.dot({g.site(op)}, {(*shape, inner)}, {g.module.numbers.get(op, -1)})")
+        extents = ", ".join([*map(str, g.result_type(op).shape), inner])
+        g.emit.line(f"ag.dot({g.site(op)}, ({extents}), {g.module.numbers.get(op, -1)})")
 
 
 def multiplicand(g: Generator, value: Value) -> str:
