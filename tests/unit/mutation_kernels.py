@@ -52,6 +52,19 @@ def counting(x_ptr, count_ptr, ready_ptr, n, B: tl.constexpr):
 
 
 @triton.jit
+def polling(x_ptr, flag_ptr, n):
+    """Two loops that wait, and one that does not: it stores."""
+    while tl.load(flag_ptr, volatile=True) == 0:
+        pass
+    while tl.atomic_add(flag_ptr, 0, sem="acquire") == 0:
+        pass
+    left = n
+    while left > 0:
+        tl.store(x_ptr + left, tl.load(flag_ptr))
+        left -= 1
+
+
+@triton.jit
 def _signal(ready_ptr, slot, value):
     dl.notify(ready_ptr + slot * 16, 0, signal=value, sig_op="set")
 

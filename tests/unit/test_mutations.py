@@ -28,6 +28,7 @@ B = 8
 SIGNATURES = {
     "exchange": {"x_ptr": "*fp32", "buffer_ptr": "*fp32", "out_ptr": "*fp32", "ready_ptr": "*i32"},
     "counting": {"x_ptr": "*fp32", "count_ptr": "*i32", "ready_ptr": "*i32", "n": "i32"},
+    "polling": {"x_ptr": "*i32", "flag_ptr": "*i32", "n": "i32"},
     "many": {"x_ptr": "*i32", "ready_ptr": "*i32", "n": "i32"},
 }
 SIGNATURES["exchange"] |= {"epoch": "i32", "slots": "i32", "n": "i32"}
@@ -136,6 +137,22 @@ def test_an_omitted_operation_is_gone(irs):
 def test_a_token_that_nobody_consumes_takes_its_wait_along(irs, kind):
     (mutant,) = only(irs, "exchange", kind)
     assert exchange(irs, mutant.name).named("wait") == []
+
+
+def test_a_polling_loop_is_a_wait(irs):
+    lines = [line_of("polling", text) for text in ("volatile=True", "tl.atomic_add")]
+    mutants = only(irs, "polling", "drop-wait")
+    assert [(mutant.line, mutant.what) for mutant in mutants] == [(n, "the polling loop is missing") for n in lines]
+    for mutant, left in zip(mutants, ("atomic", "volatile"), strict=True):
+        tensors = [torch.zeros(16, dtype=torch.int32), torch.ones(16, dtype=torch.int32)]
+        looked = {event[0] for event in run(irs["polling"], mutant.name, tensors, 3).events}
+        assert looked & {"atomic", "volatile"} == {left}
+
+
+def test_an_atomic_that_nobody_uses_the_result_of(irs):
+    (mutant,) = only(irs, "counting", "drop-atomic")
+    assert counting(irs).named("atomic") and not counting(irs, mutant.name).named("atomic")
+    assert mutants_of(irs["polling"], ["drop-atomic"]) == ()
 
 
 def test_barriers(irs):
