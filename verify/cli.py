@@ -40,6 +40,7 @@ Words of the report (more in docs/operators.md):
 Examples:
   tdist-verify ag_gemm --dtype fp16
   tdist-verify my_kernels.py::my_op --nranks 8 --shape m=1000,n=300,k=200 --profile ascend
+  tdist-verify --replay tdist-replays/my_op-race-1f2e3d4c.json --shrink --repro ticket
   tdist-verify ag_gemm --compile-for Ascend910B3,Ascend910B2 --barrier-all-sync true
 """
 
