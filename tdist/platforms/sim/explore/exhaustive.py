@@ -207,8 +207,8 @@ class _Explorer:
 
     # ---- between runs
 
-    def learn(self, events: list[Event], stopped: bool) -> None:
-        """After a run: where to come back to."""
+    def learn(self, events: list[Event], cut: bool) -> None:
+        """After a run: where to come back to. `cut`: its last step ended it before others could run."""
         first = _last_pick(self.stack, self.fresh + 1)
         for event in events:
             decision = self.stack[event.node]
@@ -218,7 +218,7 @@ class _Explorer:
                 for number, before in event.races:
                     self._reverse(events, number, event, before)
         last = _last_pick(self.stack, len(self.stack))
-        if stopped and last is not None:
+        if cut and last is not None:
             decision = self.stack[last]
             assert isinstance(decision, _Pick)
             decision.backtrack.update(decision.enabled)
@@ -429,7 +429,7 @@ class _Search:
             except _TooLong as why:
                 return str(why)
             engine.watch.close()
-            self.explorer.learn(engine.watch.events, result is not None and bool(result.stopped))
+            self.explorer.learn(engine.watch.events, engine.cut)
             if result is not None:
                 self._note(result, self.outcome(played, result))
             self.steps = max(self.steps, engine.steps)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from tdist.findings import Finding
 from tdist.platforms.sim.agents import Agent
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.engine import Engine
@@ -112,6 +113,11 @@ class Watch:
         self._last[agent] = event.number
         self._open = event
         return event
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is under way."""
+        return self._open is not None
 
     def close(self) -> None:
         """The present event is over: what it depends on is known."""
@@ -308,7 +314,10 @@ def _word(off: int, width: int) -> Shape:
 
 
 class WatchedEngine(Engine):
-    """`decider` decides; `watch` holds the events; `matters(rank)`: whether serving that host early can matter."""
+    """`decider` decides; `watch` holds the events; `matters(rank)`: whether serving that host early can matter.
+
+    `cut`: a step ended the run, so that whoever could run besides has not.
+    """
 
     detector_type = WatchedDetector
 
@@ -319,6 +328,7 @@ class WatchedEngine(Engine):
         self.detector.watch = self.watch
         self.decider: Decider
         self.matters: Callable[[int], bool] = lambda rank: True
+        self.cut = False
         self._finishing = 0
         gone, complete = self.barriers.rank_gone, self.barriers._complete
 
@@ -355,6 +365,14 @@ class WatchedEngine(Engine):
                 current = None
         if not self._leave:
             self.watch.quiescent()
+
+    def stop(self, finding: Finding) -> None:
+        self.cut = self.cut or (self.stopped is None and self.watch.busy)
+        super().stop(finding)
+
+    def forget(self, al: Any) -> None:
+        self.watch.touch(al.lo, box_of(0, 1, 0, len(al)), Kind.HOST)
+        super().forget(al)
 
     def wake(self, ag: Agent) -> None:
         super().wake(ag)
