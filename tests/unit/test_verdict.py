@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,14 @@ def test_nothing_failed_nothing_is_said():
 )
 def test_findings_decide(findings, expected):
     assert kind((exact(), searched(FINE, findings=findings))) == expected
+
+
+@pytest.mark.parametrize(("contents", "expected"), [(("a",), BOTH), (("a", "b"), SYNCHRONISATION)])
+def test_a_race_is_all_where_some_schedule_changes_the_output_that_is_wrong_in_both_modes(contents, expected):
+    step = searched(FINE, findings={3: (race(),)})
+    runs = [replace(run, outputs=({"out": contents[i % len(contents)]},) * 2) for i, run in enumerate(step.runs)]
+    fine = exact(((0, 0),)), replace(step, runs=tuple(runs))
+    assert kind(fine, (exact(((0, 0),)), searched(BARRIER))) == expected
 
 
 def test_the_evidence_names_kinds_and_places_and_what_may_follow():

@@ -9,8 +9,12 @@ import triton_dist.language as dl
 from fault_kit import SLOT, TILE, Corpus, finds, wrong
 from triton_dist.language.extra import libshmem_device
 
-from tdist.verify.verdict import BOTH, COMPUTATION, SYNCHRONISATION
+from tdist.verify.verdict import COMPUTATION, SYNCHRONISATION
 
+TWO_RANKS = (
+    "called a synchronisation bug: that two ranks store to one place at one line can be a missing order as well as a "
+    "wrong address"
+)
 corpus = Corpus(globals(), bug=SYNCHRONISATION)
 
 
@@ -359,7 +363,8 @@ corpus.pair(
     finds("race", "overlapping"),
     golden=two_on_the_last,
     nranks=3,
-    bug=BOTH,
+    bug=COMPUTATION,
+    misjudged=TWO_RANKS,
     why="the places of two ranks overlap: offsets in the wrong unit",
     source="failure causes: bytes against elements, slot overlap",
 )
@@ -384,6 +389,8 @@ corpus.pair(
     finds("race", "misplaced"),
     golden="gather",
     nranks=3,
+    bug=COMPUTATION,
+    misjudged=TWO_RANKS,
     why="each rank stores in the target's place instead of its own: all meet in one tile",
     source="failure causes: put/get direction; seed 001, 5.2",
 )

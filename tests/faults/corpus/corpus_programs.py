@@ -10,10 +10,6 @@ from triton_dist.language.extra import libshmem_device
 
 from tdist.verify.verdict import COMPUTATION, SYNCHRONISATION
 
-BY_CHANCE = (
-    "called both: one schedule of the fine mode and one of the barrier mode are wrong in the same tile, which is taken "
-    "for independent of order although other schedules are right there"
-)
 corpus = Corpus(globals(), bug=SYNCHRONISATION)
 
 
@@ -51,7 +47,6 @@ corpus.pair(
     golden="push",
     grid=2,
     tiles=2,
-    misjudged=BY_CHANCE,
     why="program 0 waits for all, as if the other programs of its rank waited with it",
     source="ordering model: an agent is a program; seed 001, 5.1",
 )
@@ -251,7 +246,6 @@ corpus.pair(
     finds("race", "local-store", "local-load"),
     golden="own",
     grid=2,
-    misjudged=BY_CHANCE,
     why="one program reads what another program of the same launch has written, with nothing between",
     source="ordering model: nothing orders the agents of a launch",
 )
