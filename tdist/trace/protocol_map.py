@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -253,9 +254,8 @@ def _values(group: Group) -> list[list[str]]:
     order: dict[int, None] = {}
     for event in sorted((*group.writes, *group.waits)):
         order.setdefault(_value(event))
-    written = [_value(event) for event in group.writes]
-    waited = [_value(event) for event in group.waits]
-    table = [[str(value), str(written.count(value)), str(waited.count(value))] for value in order]
+    written, waited = Counter(map(_value, group.writes)), Counter(map(_value, group.waits))
+    table = [[str(value), str(written[value]), str(waited[value])] for value in order]
     if len(table) > _MOST_VALUES:
         half = _MOST_VALUES // 2
         table = [*table[:half], ["…", "…", "…"], *table[-half:]]
