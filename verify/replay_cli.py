@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tdist.errors import TdistError, UsageError
-from tdist.findings import Finding
 from tdist.platforms.sim.process.boot import Boot
 from tdist.tools.files import check_writable, write_json
 from tdist.tools.output import Report as Printer
@@ -173,7 +172,7 @@ def command_for(replay: Replay, path: Path, named: str) -> str:
 
 def _more(located: Located, outcome: Outcome, request: Aftermath, out: Printer) -> None:
     """Shrink, and write a script of what came out."""
-    smaller, findings = located, outcome.findings
+    smaller, seen = located, outcome
     if request.shrink:
         try:
             shrunk = shrink(located, outcome.found)
@@ -181,18 +180,18 @@ def _more(located: Located, outcome: Outcome, request: Aftermath, out: Printer) 
             text = f"not shrunk: {error}"
             out.print(lambda console: line(console, text, "red"))
         else:
-            smaller, findings = _shrunk(located, shrunk), shrunk.after.outcome.findings
+            smaller, seen = _shrunk(located, shrunk), shrunk.after.outcome
             out.print(lambda console: render_shrunk(shrunk, console))
             _write(smaller.replay, request.replays, smaller.replay.spec.job.spec, out)
     if request.repro is not None:
-        _script(smaller, findings, request.repro, out)
+        _script(smaller, seen, request.repro, out)
 
 
-def _script(located: Located, findings: Sequence[Finding], folder: Path, out: Printer) -> None:
+def _script(located: Located, seen: Outcome, folder: Path, out: Printer) -> None:
     from tdist.verify.repro import write_repro
 
     try:
-        written = write_repro(located.replay, located.operator, folder, findings)
+        written = write_repro(located.replay, located.operator, folder, seen.findings, seen.differences)
     except UsageError as error:
         text = f"no script: {error}"
         out.print(lambda console: line(console, text, "red"))

@@ -21,20 +21,25 @@ from tdist.verify.extract import SUPPORT, Extraction
 from tdist.verify.operator import Operator, format_shape
 from tdist.verify.operators import BUILTIN
 from tdist.verify.replay import Replay
+from tdist.verify.reproduce import SHOWN_DIFFERENCES
 
 LAUNCHER = "repro"
+_Seen = tuple[Sequence[Finding], Sequence[str]]
 _HERE = Path(__file__).parent
 NEEDED = {"torch", "torch_npu", "shmem", "triton_dist"}
 _EMPTY = "SETTINGS: dict[str, Any] = {}\n"
 HEAP_BYTES = 1 << 30
 
 
-def write_repro(replay: Replay, operator: Operator, folder: Path, findings: Sequence[Finding] = ()) -> Path:
+def write_repro(
+    replay: Replay, operator: Operator, folder: Path, findings: Sequence[Finding] = (), differences: Sequence[str] = ()
+) -> Path:
     """Write the script and what it needs.
 
     Args:
         replay: its job names the operator so that its file is found.
         findings: of the run, whole; where they are not at hand the file's titles are told.
+        differences: outputs that were wrong, with values.
 
     Returns: the launcher.
 
@@ -43,7 +48,7 @@ def write_repro(replay: Replay, operator: Operator, folder: Path, findings: Sequ
     extraction = _extract(replay, operator)
     files = {f"{LAUNCHER}.py": _launcher(replay, operator, extraction), f"{SUPPORT}.py": _source("repro_support.py")}
     files |= extraction.files()
-    readme = _readme(replay, extraction, findings, sorted(files))
+    readme = _readme(replay, extraction, (findings, differences), sorted(files))
     files["README.md"] = readme.replace(f"{operator.source.absolute().parent}{os.sep}", "")
     _check_free(folder, files)
     try:
@@ -143,7 +148,7 @@ device, the back ends and the address at which the symmetric heaps meet.
 {left_out}"""
 
 
-def _readme(replay: Replay, extraction: Extraction, findings: Sequence[Finding], files: Sequence[str]) -> str:
+def _readme(replay: Replay, extraction: Extraction, seen: _Seen, files: Sequence[str]) -> str:
     case, job = replay.spec.job.case, replay.spec.job
     launches = "1 launch" if job.launches == 1 else f"{job.launches} launches on one workspace"
     ranks = "1 rank" if case.nranks == 1 else f"{case.nranks} ranks"
@@ -154,7 +159,7 @@ def _readme(replay: Replay, extraction: Extraction, findings: Sequence[Finding],
         title=f"{replay.operator.name}: {replay.found.label}",
         what=f"{ran}, {case.fill} inputs, {launches}, seed {case.seed}.",
         nranks=case.nranks,
-        found="\n".join(_found(replay, findings)),
+        found="\n".join(_found(replay, *seen)),
         versions="\n".join(f"- {text}" for text in [*versions, f"world: {_world(replay.spec.world)}"]),
         needs=", ".join(
             sorted({*extraction.external - sys.stdlib_module_names, "torch", "torch_npu", "shmem", "triton_dist"})
@@ -164,13 +169,14 @@ def _readme(replay: Replay, extraction: Extraction, findings: Sequence[Finding],
     )
 
 
-def _found(replay: Replay, findings: Sequence[Finding]) -> list[str]:
+def _found(replay: Replay, findings: Sequence[Finding], differences: Sequence[str]) -> list[str]:
     told = [to_text(_without_folders(finding)) for finding in findings if finding.fails(replay.profile)]
     lines = [line for text in told for line in ["```", *text.rstrip().splitlines(), "```", ""]]
     if not told:
         lines = [f"- [{seen.id}] {seen.title}; {seen.where}" for seen in replay.found.sightings]
     if replay.found.wrong:
         lines.append("- outputs differ from what they have to be; the script prints what it got and what was expected")
+        lines += [f"  - {text}" for text in differences[:SHOWN_DIFFERENCES]]
     if replay.found.error and not replay.found.sightings:
         lines.append(f"- the run did not finish: {replay.found.error}")
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tdist.verify import attempts
 from tdist.verify.loader import absolute_spec, load_operator
 from tdist.verify.operator import Operator, format_shape
 from tdist.verify.operators import BUILTIN
+from tdist.verify.policies import Comparison as PolicyComparison
 from tdist.verify.replay import Found, Replay, digest_of, file_digest, versions
 from tdist.verify.sightings import Sighting, output_digests, sightings
 from tdist.verify.worlds import POISONS, Runner, RunSpec, WorldResult
@@ -26,6 +27,7 @@ from tdist.verify.worlds import POISONS, Runner, RunSpec, WorldResult
 BITS_DEPEND_ON = ("torch", "machine", "isa")
 """Float results are the same bit by bit where these are."""
 GONE = "GONE"
+SHOWN_DIFFERENCES = 8
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Outcome:
         findings: all of them; `found` holds what speaks against the run.
         choices: what was chosen, for a replay of this run.
         exit_code: whose fault `found.error` is: 1 the operator's, 2 the request's.
+        differences: outputs that are not the golden's, each with the worst element's place, value and expected value.
     """
 
     found: Found
     findings: tuple[Finding, ...] = ()
     choices: tuple[int, ...] = ()
     exit_code: int = 1
+    differences: tuple[str, ...] = ()
 
 
 def attempt(runner: Runner, spec: RunSpec, profile: str, operator: Operator | None = None) -> Outcome:
@@ -82,13 +86,24 @@ def follow(runner: Runner, spec: RunSpec, profile: str, operator: Operator | Non
 
 def outcome_of(result: WorldResult, profile: str) -> Outcome:
     """What speaks against a run that has been made."""
-    found = Found(sightings(result.findings, profile), _wrong(result), result.error, output_digests(result.ranks))
-    return Outcome(found, result.findings, result.choices)
+    wrong = tuple(_differences(result))
+    found = Found(sightings(result.findings, profile), bool(wrong), result.error, output_digests(result.ranks))
+    return Outcome(found, result.findings, result.choices, differences=wrong)
 
 
-def _wrong(result: WorldResult) -> bool:
-    judged = (launch.comparisons.values() for launches in result.ranks for launch in launches or ())
-    return any(not comparison.passed for compared in judged for comparison in compared)
+def _differences(result: WorldResult) -> Iterator[str]:
+    for rank, launches in enumerate(result.ranks):
+        for launch, judged in enumerate(launches or ()):
+            for output, compared in judged.comparisons.items():
+                if not compared.passed:
+                    yield f"rank {rank}, launch {launch}: {output}{_worst(compared)}"
+
+
+def _worst(compared: PolicyComparison) -> str:
+    if compared.worst_index is None:
+        return f" is wrong under {compared.policy}"
+    tiles = f"{len(compared.wrong_tiles)} of {compared.tiles} tiles wrong"
+    return f"{list(compared.worst_index)} is {compared.got:.6g}, expected {compared.expected:.6g} ({tiles})"
 
 
 def _unwritten(runner: Runner, spec: RunSpec, result: WorldResult, operator: Operator) -> tuple[Finding, ...]:
@@ -322,6 +337,8 @@ def render_outcome(comparison: Comparison, outcome: Outcome, profile: str, conso
     for finding in log.failing(profile):
         console.print()
         render(finding, console, count=log.count(finding))
+    for text in _some(outcome.differences):
+        line(console, text, "red")
     console.print()
     console.print(
         Text.assemble(
@@ -335,6 +352,12 @@ def render_outcome(comparison: Comparison, outcome: Outcome, profile: str, conso
         line(console, f"not in the recording: [{sighting.id}] {sighting.title}; {sighting.where}")
     for remark in comparison.remarks:
         line(console, remark)
+
+
+def _some(texts: Sequence[str]) -> list[str]:
+    """The first of them, and how many more there are."""
+    more = len(texts) - SHOWN_DIFFERENCES
+    return [*texts[:SHOWN_DIFFERENCES], *([f"… and {more} more"] if more > 0 else [])]
 
 
 def _headline(found: Found) -> str:
@@ -359,6 +382,7 @@ def outcome_json(located: Located, comparison: Comparison, outcome: Outcome) -> 
         "recorded": located.replay.to_json(),
         "findings": [finding.to_json() for finding in outcome.findings],
         "wrong": outcome.found.wrong,
+        "differences": list(outcome.differences),
         "error": outcome.found.error,
         "remarks": list(comparison.remarks),
     }
