@@ -51,7 +51,8 @@ def pct_line(runs: Iterable[Planned]) -> str:
     depth = given[0].get("depth", "3")
     power = "" if depth == "1" else f"·{max(steps)}" + ("" if depth == "2" else f"^{int(depth) - 1}")
     each = "it finds" if len(steps) == 1 else f"each of the {len(steps)} runs finds"
-    return f"pct: {each} a fault of depth {depth} with probability 1/(n{power}) or more; n agents, at most {max(steps)} choices"
+    chance = f"probability 1/(n{power}) or more"
+    return f"pct: {each} a fault of depth {depth} with {chance}; n agents, at most {max(steps)} choices"
 
 
 def plan_lines(runs: Sequence[Planned]) -> list[str]:
