@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--operator", choices=OPERATORS, action="append")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    heads = ("mutants", "caught", "equivalent", "missed", "plain", "plain: fault", "ratio")
+    heads = ("mutants", "caught", "equivalent", "missed", "plain", "at address", "ratio")
     print(f"{'kernel':28}" + "".join(f"{head:>12}" for head in heads), flush=True)
     reports = []
     for name in given.operator or OPERATORS:
