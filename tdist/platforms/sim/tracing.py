@@ -115,12 +115,11 @@ class Tracer:
 
     def _keep(self, data: Any) -> int:
         """Where the bytes of a tensor or array are kept; -1 if there is no room."""
-        raw = data.tobytes() if isinstance(data, np.ndarray) else _bytes_of(data)
-        if self.dropped or len(self._values) + len(raw) > self.max_value_bytes:
+        at = len(self._values)
+        if self.dropped or at + data.nbytes > self.max_value_bytes:
             self._values_dropped = True
             return -1
-        at = len(self._values)
-        self._values += raw
+        self._values += data.tobytes() if isinstance(data, np.ndarray) else _bytes_of(data)
         return at
 
     # ---------------------------------------------------------------- accesses
