@@ -12,6 +12,10 @@ from tdist.errors import UsageError
 from tdist.platforms.sim.explore.exhaustive import Limits, explore, finding_key
 from tdist.platforms.sim.explore.rerun import rerun
 from tdist.verify.explore_run import Rerunner, explore_job, prove_outputs
+from tdist.verify.options import Options
+from tdist.verify.run import verify
+from tdist.verify.sightings import output_digests
+from tdist.verify.worlds import ThreadRunner
 
 MOST = 60
 """Protocols with more schedules than this are left out."""
@@ -149,3 +153,34 @@ def test_adversarial_memory_is_not_explored():
     operator, spec = spec_of("all_gather", {"m": 6, "n": 16}, "fine", 3)
     with pytest.raises(UsageError, match="plain memory"):
         explore_job(Rerunner(operator), spec.with_world(memory="adversarial"))
+
+
+def exhaustive_step(name: str, shape: dict, **options):
+    operator, spec = spec_of(name, shape, "fine", 2)
+    asked = Options(spec.job.spec, nranks=2, shape=shape, sync="fine", search=False, launches=1, **options)
+    report = verify(operator, asked, in_process=True)
+    return report, report.modes[0].steps[-1]
+
+
+def test_the_exhaustive_step_of_a_correct_operator():
+    report, step = exhaustive_step("all_gather", {"m": 4, "n": 16}, schedule="exhaustive")
+    assert report.verdict == "verified"
+    assert step.name == "exhaustive" and step.explored is not None and step.explored.complete
+    assert "but for the exhaustive step's case" in report.limits[0]
+
+
+def test_the_exhaustive_step_of_a_fault_leaves_a_run_that_replays():
+    report, step = exhaustive_step("broken_gather_wait", {"m": 2, "n": 16}, schedule="exhaustive:runs=40")
+    assert report.verdict == "failed" and step.explored is not None
+    wrong = next(run for run in step.runs if run.differences and run.choices)
+    operator, _ = spec_of("broken_gather_wait", {"m": 2, "n": 16}, "fine", 2)
+    again = ThreadRunner(operator, Options(nranks=2)).execute(wrong.planned.spec.with_world(choices=wrong.choices))
+    assert output_digests(again.ranks) == wrong.outputs
+
+
+def test_a_host_that_cannot_be_left_out_is_said_so():
+    operator, spec = spec_of("all_gather", {"m": 4, "n": 16}, "fine", 2)
+    computed = replace(operator, host=lambda *args, **named: operator.host(*args, **named) * 1)
+    asked = Options(spec.job.spec, nranks=2, shape={"m": 4, "n": 16}, sync="fine", search=False, schedule="exhaustive")
+    step = verify(computed, asked, in_process=True).modes[0].steps[-1]
+    assert step.exit_code == 2 and "not explored" in step.error and "not device memory" in step.error
