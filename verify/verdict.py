@@ -123,8 +123,11 @@ def group_of(finding: Finding) -> str:
     """Which class of bug a finding speaks for.
 
     Two programs of one launch that store the same elements at one line of the source are not a matter of order: no
-    signal lies between the two, so their tiles are not meant to overlap.
+    signal lies between the two, so their tiles are not meant to overlap. A wait on a word that nobody initialised is
+    about the protocol, not about values.
     """
+    if finding.kind == "tdist.uninitialised" and any(party.op == "wait" for party in finding.parties):
+        return SYNCHRONISATION
     return COMPUTATION if _is_overlap(finding) else GROUPS[finding.kind]
 
 

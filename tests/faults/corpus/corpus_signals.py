@@ -296,7 +296,6 @@ corpus.pair(
     setup=zeroed_if_fixed,
     buffers={"sig": Buf(128, torch.int32, fill=None)},
     golden="push",
-    misjudged="every uninitialised use is taken for a computation or mask bug, that of a signal word as well",
     why="nobody zeroes the signal tensor: what it held before may pass for a signal",
     source="failure causes: stale signal of a killed run",
 )
