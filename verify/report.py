@@ -344,16 +344,16 @@ def _mode_json(result: ModeResult, profile: str) -> dict[str, Any]:
         "dtype": result.dtype,
         "mode": asdict(result.mode),
         "passed": result.passed(profile),
-        "findings": [{**finding, "found_by": names} for finding, names in _found_json(result)],
+        "findings": result.log.to_json(),
+        "found_by": _found_json(result),
         "steps": [_step_json(step, profile) for step in result.steps],
     }
 
 
-def _found_json(result: ModeResult) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Findings with the names of the search runs that met them."""
+def _found_json(result: ModeResult) -> list[list[str]]:
+    """For each of the mode's findings the names of the search runs that met it."""
     runs = [run for step in result.steps for run in step.runs]
-    for finding, value in zip(result.log, result.log.to_json(), strict=True):
-        yield value, found_by(runs, finding.key)
+    return [found_by(runs, finding.key) for finding in result.log]
 
 
 def _run_json(run: SearchRun, profile: str) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def test_a_situation_finds_what_the_exact_step_does_not(run, tmp_path):
     (mode,) = json.loads(path.read_text())["modes"]
     failed = {one["situation"] for one in mode["steps"][-1]["runs"] if not one["passed"]}
     assert failed == {"frozen"}
-    (deadlock,) = (found for found in mode["findings"] if found["kind"] == "tdist.deadlock")
-    assert deadlock["found_by"][0] == "frozen/run-to-block"
+    by_kind = dict(zip((found["kind"] for found in mode["findings"]), mode["found_by"], strict=True))
+    assert by_kind["tdist.deadlock"][0] == "frozen/run-to-block"
 
 
 def test_what_is_accepted_is_shown_and_fails_nothing(run):
