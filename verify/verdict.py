@@ -188,7 +188,7 @@ def _by_table(report: Report) -> Verdict:
     if stopped:
         return Verdict(UNDECIDED, (f"a step did not finish, with no finding that says why: {stopped[0]}",))
     order = _order_matters(report)
-    same = _same_everywhere(report)
+    same = _same_everywhere(report) or _same_under_all(report)
     if order:
         return Verdict(BOTH if same else SYNCHRONISATION, (*order, *([same] if same else ())))
     if same:
@@ -234,6 +234,16 @@ def _same_everywhere(report: Report, unchanged: bool = False) -> str:
                 f"{dtype}: the same {tiles} tiles of {len(wrong)} outputs are wrong in the fine mode and with drained "
                 "pipes and full synchronisation"
             )
+    return ""
+
+
+def _same_under_all(report: Report) -> str:
+    """The same where one mode alone was run: every schedule of its search step gives the same wrong outputs."""
+    for result in report.modes if len({mode.mode.name for mode in report.modes}) == 1 else ():
+        first, *others = _searched(result) or [None]
+        alike = [run for run in others if first is not None and run.planned.like == first.planned.name]
+        if first is not None and first.differences and alike and not any(run.differences for run in alike):
+            return f"{_mode(result)}: {len(alike)} other schedules give the same wrong outputs as the first"
     return ""
 
 

@@ -92,7 +92,7 @@ def test_the_operators_page_names_every_parameter_and_option_key() -> None:
     from tdist.verify.pytest_plugin import _MARKER_KEYS
 
     text = (ROOT / OPERATORS).read_text(encoding="utf-8")
-    parameters = set(Operator.__dataclass_fields__) - {"host", "source"}
+    parameters = set(Operator.__dataclass_fields__) - {"host", "source", "parts"}
     for name in (*parameters, *POLICIES, *_MARKER_KEYS):
         assert f"`{name}`" in text, name
     assert all(f"`{name}(case" in text for name in ("payload", "factor", "generator") if name in inputs)

@@ -126,6 +126,8 @@ def test_two_programs_at_one_line_overlap_but_two_launches_or_ranks_do_not():
         ((exact(((0, 0),)), searched(FINE, differ=1)), (exact(((0, 0),)), searched(BARRIER)), BOTH),
         ((exact(((0, 0),)), searched(FINE)), (exact(((1, 0),)), searched(BARRIER)), UNDECIDED),
         ((exact(((0, 0),)),), (), UNDECIDED),
+        ((exact(((0, 0),)), searched(FINE, first=True)), (), COMPUTATION),
+        ((exact(((0, 0),)), searched(FINE, first=True, differ=1)), (), SYNCHRONISATION),
         ((exact(), searched(FINE)), (exact(((1, 0),)), searched(BARRIER)), UNDECIDED),
     ],
 )
