@@ -239,11 +239,13 @@ def _same_everywhere(report: Report, unchanged: bool = False) -> str:
 
 def _same_under_all(report: Report) -> str:
     """The same where one mode alone was run: every schedule of its search step gives the same wrong outputs."""
-    for result in report.modes if len({mode.mode.name for mode in report.modes}) == 1 else ():
-        first, *others = _searched(result) or [None]
-        alike = [run for run in others if first is not None and run.planned.like == first.planned.name]
-        if first is not None and first.differences and alike and not any(run.differences for run in alike):
-            return f"{_mode(result)}: {len(alike)} other schedules give the same wrong outputs as the first"
+    if len({result.mode.name for result in report.modes}) > 1:
+        return ""
+    for result in report.modes:
+        runs = _searched(result)
+        others = [run for run in runs if run.planned.like != run.planned.name]
+        if others and runs[0].differences and not any(run.differences for run in others):
+            return f"{_mode(result)}: {len(others)} other schedules give the same wrong outputs as the first"
     return ""
 
 
