@@ -10,7 +10,7 @@ import hashlib
 import linecache
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -46,6 +46,8 @@ class SimOptions:
         trace: each access tells the engine's tracer about itself.
         adversarial: for adversarial memory. Each load and store is a scheduling point, local ones too, and loads copy
             what they load, also where memory itself could stand for it.
+        symbolic: tiles that nothing decides by are digests (`codegen/symbolic.py`), but for what the stores at these
+            places (file, line, column) store; None for tiles as they are.
     """
 
     detect: bool = True
@@ -53,6 +55,7 @@ class SimOptions:
     mutation: str = ""
     trace: bool = False
     adversarial: bool = False
+    symbolic: frozenset[tuple[str, int, int]] | None = None
 
 
 @dataclass
@@ -117,7 +120,9 @@ def compile_kernel(kernel: KernelIR, options: SimOptions | None = None) -> SimKe
 
 def content_key(kernel: KernelIR, options: SimOptions) -> str:
     """A digest of all that generated source depends on."""
-    text = repr((kernel.name, kernel.ttir, kernel.args, options, source_cache.generator_digest()))
+    places = None if options.symbolic is None else sorted(options.symbolic)  # a set has no order of its own
+    said = (replace(options, symbolic=None), places)
+    text = repr((kernel.name, kernel.ttir, kernel.args, said, source_cache.generator_digest()))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -151,7 +156,7 @@ def _compile(kernel: KernelIR, options: SimOptions, key: str) -> SimKernel:
     module, report = lower(kernel, options.mutation)
     main, second = split_sub_vec(module)
     uses = _Uses(module)
-    codegen_options = Options(options.detect, options.fuse, options.trace, options.adversarial)
+    codegen_options = Options(options.detect, options.fuse, options.trace, options.adversarial, options.symbolic)
     keep = not options.mutation  # mutants are many and each is met once
     first = _generate(main, kernel, codegen_options, key + "-0", keep)
     other = _generate(second, kernel, codegen_options, key + "-1", keep) if second is not None else None
@@ -224,10 +229,10 @@ def _dump(name: str, key: str, source: str) -> None:
 @cache
 def _names() -> dict[str, Any]:
     """The names that generated source may use."""
-    from . import traced_access
+    from . import symbolic_access, traced_access
     from .clocks import later
 
     names: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan, "later": later, "TILES": _tiles}
-    for module in (arithmetic, device_library, reductions, access, traced_access):
+    for module in (arithmetic, device_library, reductions, access, traced_access, symbolic_access):
         names |= {k: v for k, v in vars(module).items() if not k.startswith("_") and callable(v)}
     return names | {"Site": Site}

@@ -62,8 +62,8 @@ class EnginePort:
     def close(self) -> None:
         self.engine.close()
 
-    def compile(self, kernel: KernelIR) -> Any:
-        """The kernel as the engine runs it.
+    def compile(self, kernel: KernelIR, symbolic: frozenset[tuple[str, int, int]] | None = None) -> Any:
+        """The kernel as the engine runs it; `symbolic` as in `SimOptions`.
 
         Raises:
             KernelError: it cannot be compiled; names the operation and the kernel's line.
@@ -74,7 +74,7 @@ class EnginePort:
         config = self.engine.config
         mutant = mutant_to_run(kernel, config.mutation)
         adversarial = config.memory != "plain"
-        options = SimOptions(config.detect, True, mutant, config.trace, adversarial)
+        options = SimOptions(config.detect, True, mutant, config.trace, adversarial, symbolic)
         return compile_kernel(kernel, options)
 
     def launch(

@@ -50,7 +50,8 @@ class Allocation:
 
     `version` counts writes (tile caches compare it). `peers` holds the same allocation of each PE, or is empty for
     private memory. `sync` holds the synchronisation words that live here, by byte offset; `guards` the pieces of it
-    that lie in lines which signals write back.
+    that lie in lines which signals write back. `marks`: where patterns of symbolic tiles
+    may lie (`symbolic_access.py`).
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class Allocation:
         "guards",
         "hi",
         "lo",
+        "marks",
         "name",
         "offset_bytes",
         "peers",
@@ -87,6 +89,7 @@ class Allocation:
         self.sync: dict[int, Word] = {}
         self.guards: list[OwnLines | GuardedSpan] = []
         self.slack: torch.Tensor | None = None
+        self.marks: dict[tuple[str, int, int], list[int]] | None = None
         self._bytes = storage
         self._views: dict[torch.dtype, torch.Tensor] = {}
         self._words: dict[int, memoryview] = {}

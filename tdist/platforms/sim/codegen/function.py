@@ -22,6 +22,7 @@ from .ir_access import prop
 from .poly import Poly
 from .prepare import accumulate_in_dots
 from .rules_control import function_body, function_name, unflat
+from .symbolic import Symbolic
 from .value_graph import number_operations, value_graph
 from .values import Cond, Origin, Pointer, Scalar, Splat
 
@@ -63,7 +64,8 @@ def generate(module: ModuleOp, kernel: KernelIR, options: Options) -> Generated:
     functions = [op for op in module.body.block.ops if op.name == "tt.func"]
     main = _find_main(functions, kernel)
     waits = any(op.name == "distributed.wait" for op in module.walk())
-    shared = Module(kernel.name, options, number_operations(module) if options.trace else {})
+    numbers = number_operations(module) if options.trace else {}
+    shared = Module(kernel.name, options, numbers, _symbolic(module, kernel, options))
     if options.trace:
         shared.definitions.append(f"GRAPH = {json.dumps(value_graph(module, shared.numbers))!r}")
     bodies = [_function(shared, op, kernel if op is main else None, waits) for op in functions]
@@ -72,6 +74,12 @@ def generate(module: ModuleOp, kernel: KernelIR, options: Options) -> Generated:
         dict(shared.tiers), shared.fused_loops, shared.views, shared.cached, list(dict.fromkeys(shared.notes))
     )
     return Generated(source + "\n", stats)
+
+
+def _symbolic(module: ModuleOp, kernel: KernelIR, options: Options) -> Symbolic | None:
+    if options.symbolic is None:
+        return None
+    return Symbolic(module, f"{kernel.name}\n{kernel.ttir}", options.symbolic)
 
 
 def _find_main(functions: Sequence[Operation], kernel: KernelIR) -> Operation:

@@ -22,7 +22,7 @@ from .ir_access import may_write, only_user, yielded
 from .poly import Poly
 from .rules_dot import NARROW, is_zero
 from .rules_float import feeds_only_dot
-from .rules_memory import Access, fill_text, load_clock, spec_text
+from .rules_memory import Access, fill_text, load_clock, needing, spec_text
 from .values import NO_CLK, BlockPointer, Bound, Box, Clk, IndexTile, Lattice, Pointer, PointerTile, Scalar, Value
 
 TRIP = "trip?"
@@ -362,10 +362,10 @@ def _place(g: Generator, panel: Panel, kk: str) -> list[str]:
 
 def emit_panels(g: Generator, made: Plan, kk: str) -> list[str]:
     """Locals with the two panels, in the layout that the multiplication wants."""
-    return [_emit_panel(g, panel, kk) for panel in made.panels]
+    return [_emit_panel(g, panel, kk, made.dot.results[0]) for panel in made.panels]
 
 
-def _emit_panel(g: Generator, panel: Panel, kk: str) -> str:
+def _emit_panel(g: Generator, panel: Panel, kk: str, product: SSAValue) -> str:
     access = panel.load.access
     pointer = access.pointer
     assert isinstance(pointer, PointerTile)
@@ -373,11 +373,17 @@ def _emit_panel(g: Generator, panel: Panel, kk: str) -> str:
     wide = pointer.element.name in NARROW
     spec = spec_text(g, op, pointer, "load")
     cache, view = "TILES" if wide else "None", not wide and not g.module.options.adversarial
-    function = g.module.access("P", "load_box", spec, f"wide={wide}, view={view}, cache={cache}", op)
+    if g.is_abstract(op.results[0]):
+        function = g.module.define("P", f"digest_box({spec})")
+    else:
+        function = needing(g, op, spec, "P", "load_box", f"wide={wide}, view={view}, cache={cache}")
     g.count(op, "panel")
     shape, address, strides, box = _place(g, panel, kk)
     fill = fill_text(g, access)
     arguments = ["ag", pointer.origin.al, address, strides, box, "0" if fill == "None" else fill]
     arguments += [load_clock(g, access), "()", shape]
     local = g.emit.bind(f"{function}({', '.join(arguments)})", "panel")
+    if g.is_abstract(product):
+        text = local if g.is_abstract(op.results[0]) else f"digest_tile({local})"
+        return text if panel.load.order == (0, 1) else f"({text}, 't')"
     return f"{local}.t()" if panel.load.order == (1, 0) else local

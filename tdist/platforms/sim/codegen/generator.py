@@ -22,6 +22,7 @@ from .emitter import Emitter
 from .facts import UNKNOWN, Facts
 from .poly import ONE, Poly
 from .site import Site
+from .symbolic import Symbolic, combine
 from .values import (
     NO_CLK,
     AddressTile,
@@ -71,18 +72,20 @@ class Options:
     fuse: bool
     trace: bool = False
     adversarial: bool = False
+    symbolic: frozenset[tuple[str, int, int]] | None = None
 
 
 @dataclass
 class Module:
     """What the functions of one kernel share: definitions in front of them, sites, counts.
 
-    `numbers`: what traced events call an operation; empty without tracing.
+    `numbers`: what traced events call an operation; empty without tracing. `symbolic`: which tiles are digests.
     """
 
     kernel: str
     options: Options
     numbers: dict[Operation, int] = field(default_factory=dict)
+    symbolic: Symbolic | None = None
     definitions: list[str] = field(default_factory=list)
     tiers: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -130,6 +133,12 @@ class Generator:
                 self.operation(op)
 
     def operation(self, op: Operation) -> None:
+        if self.module.symbolic is not None and self.module.symbolic.is_abstract(op):
+            if self.fusion is None:
+                combine(self, op)
+                return
+            if op.name not in ("tt.dot", "tt.trans"):
+                self.fusion.refuse("an operation on symbolic tiles besides the multiplication")
         function = RULES.get(op.name)
         if function is None:
             raise self.error(op, f"the simulator has no rule for {op.name}")
@@ -145,6 +154,10 @@ class Generator:
         return KernelError(f"{where}: {message}")
 
     # --- values
+
+    def is_abstract(self, ssa: SSAValue) -> bool:
+        """Whether a value is a digest that stands for a tile."""
+        return self.module.symbolic is not None and ssa in self.module.symbolic.abstract
 
     def value(self, ssa: SSAValue) -> Value:
         return self.env[ssa]

@@ -18,6 +18,7 @@ WRITES = frozenset(
         "distributed.extern_call",
     }
 )
+POLLED = frozenset({"tt.atomic_rmw", "tt.atomic_cas"})
 PURE_REGIONS = frozenset({"tt.reduce", "tt.scan"})
 
 

@@ -11,14 +11,12 @@ from .elements import type_info
 from .emitter import Scope
 from .facts import UNKNOWN
 from .generator import Generator, Restart, rule
-from .ir_access import only_user, prop, yielded
+from .ir_access import POLLED, only_user, prop, yielded
 from .merge import Mismatch, Slot, incoming, join_forms, open_slot, template_of
 from .poly import Poly
 from .rules_dot import is_zero, note_dot
+from .symbolic import digest_number, digest_text
 from .values import NO_CLK, BlockPointer, Cond, Pointer, Scalar, Splat, Tile, Value, carrying
-
-POLLED = frozenset({"tt.atomic_rmw", "tt.atomic_cas"})
-
 
 # --- slots of loops
 
@@ -35,7 +33,7 @@ def _loop_slots(
         same_al = len(roots) == 1 and UNKNOWN not in roots and arg not in g.facts.remote
         forced = (op, index) in g.forced or _needs_tensor(value)
         slot = open_slot(g, arg, value, level, materialise=forced, same_al=same_al)
-        own = _updated_in_place(arg)
+        own = _updated_in_place(arg) and not g.is_abstract(arg)
         texts = incoming(g, slot, _initial(g, value, own, init), own=own)
         for name, text in zip(slot.names, texts, strict=True):
             g.emit.line(f"{name} = {text}")
@@ -148,7 +146,7 @@ def _fused_loop(
     for index, (start, slot) in enumerate(zip(op.operands[3:], (s for s, _ in slots), strict=True)):
         value = g.value(start)
         if index == made.accumulator:
-            _fused_product(g, slot, value, start, left, right)
+            _fused_product(g, made.dot, slot, value, start, left, right)
             note_dot(g, made.dot, kk)
             continue
         for name, (first, step) in zip(slot.locals, made.finals[index], strict=False):
@@ -165,9 +163,14 @@ def _carry_origin(g: Generator, slot: Slot, value: Value, parts: int) -> None:
         g.emit.line(f"{slot.clk_local} = {g.clock(value.clk | g.control)}")
 
 
-def _fused_product(g: Generator, slot: Slot, value: Value, start: SSAValue, left: str, right: str) -> None:
+def _fused_product(
+    g: Generator, dot: Operation, slot: Slot, value: Value, start: SSAValue, left: str, right: str
+) -> None:
     (name,) = slot.locals
-    if is_zero(value):
+    if g.is_abstract(start):
+        number = digest_number(g, dot)
+        g.emit.line(f"{name} = mix({number}, {left}, {right}, {digest_text(g, value)})")
+    elif is_zero(value):
         g.emit.line(f"{name} = multiply({left}, {right}, {slot.value.element.text})")
     else:
         tile = g.tile(value)

@@ -13,6 +13,7 @@ from .generator import Generator, rule
 from .ir_access import prop, quiet_between, users
 from .poly import ZERO, Poly
 from .rules_float import feeds_only_dot
+from .symbolic import set_digest
 from .values import (
     AddressTile,
     BlockPointer,
@@ -209,8 +210,13 @@ def _load_box(g: Generator, op: Operation, access: Access) -> None:
     is_plain_fill = access.fill is None or g.is_uniform(access.fill)
     cached = wide and is_plain_fill and (access.mask is None or access.fill is not None)
     view = not wide and view_is_safe(op) and not g.module.options.adversarial
+    abstract = g.is_abstract(result)
     options = f"wide={wide}, view={view}, raw={view and only_stored(op)}, cache={'TILES' if cached else None}"
-    function = g.module.access("L", "load_box", spec_text(g, op, pointer, "load"), options, op)
+    spec = spec_text(g, op, pointer, "load")
+    if abstract:
+        function = g.module.define("L", f"digest_box({spec})")
+    else:
+        function = needing(g, op, spec, "L", "load_box", options)
     g.count(op, "rows" if pointer.lattice.vecs else "slice")
     g.note_access(op, view=view, cached=cached)
     arguments = [*place_texts(g, pointer, access.mask), fill_text(g, access)]
@@ -219,8 +225,12 @@ def _load_box(g: Generator, op: Operation, access: Access) -> None:
         arguments.append(clk)
     if pointer.lattice.vecs:
         arguments.append(g.vecs_text(pointer.lattice))
-    local = g.emit.bind(f"{function}({', '.join(arguments)})", result.name_hint or "t")
     carried = g.clk_of(pointer, access.mask, access.fill)
+    if abstract:
+        set_digest(g, result, f"{function}({', '.join(arguments)})", carried)
+        return
+    local = g.emit.bind(f"{function}({', '.join(arguments)})", result.name_hint or "t")
+    _keep_marks(g, op, pointer)
     view_of = pointer.origin.al if view else None
     owned = not view and not cached
     g.set(op, Tile(local, pointer.shape, pointer.element, owned, wide, carried, view_of))
@@ -254,14 +264,46 @@ def only_stored(op: Operation) -> bool:
 def _load_lanes(g: Generator, op: Operation, access: Access) -> None:
     pointer = access.pointer
     wide = pointer.element.name in NARROW and feeds_only_dot(op.results[0])
-    function = g.module.access("G", "load_lanes", spec_text(g, op, pointer, "load"), f"wide={wide}", op)
+    abstract = g.is_abstract(op.results[0])
+    spec = spec_text(g, op, pointer, "load")
+    if abstract:
+        function = g.module.define("G", f"digest_lanes(load_lanes({spec}))")
+    else:
+        function = needing(g, op, spec, "G", "load_lanes", f"wide={wide}")
     g.count(op, "gather")
     mask = "None" if access.mask is None else g.tile(access.mask).local
     address = g.addresses(pointer).local
     arguments = ["ag", pointer.origin.al, address, mask, fill_text(g, access), load_clock(g, access)]
-    local = g.emit.bind(f"{function}({', '.join(arguments)})", op.results[0].name_hint or "t")
     carried = g.clk_of(pointer, access.mask, access.fill)
+    if abstract:
+        set_digest(g, op.results[0], f"{function}({', '.join(arguments)})", carried)
+        return
+    local = g.emit.bind(f"{function}({', '.join(arguments)})", op.results[0].name_hint or "t")
+    _keep_marks(g, op, pointer)
     g.set(op, Tile(local, pointer.shape, pointer.element, True, wide, carried))
+
+
+def needing(g: Generator, op: Operation, spec: str, prefix: str, factory: str, options: str) -> str:
+    """What makes an access that needs numbers: where tiles are symbolic, it looks for marks (`symbolic_access.py`)."""
+    symbolic = g.module.symbolic
+    if symbolic is None or op in symbolic.moved:
+        return g.module.access(prefix, factory, spec, options, op)
+    made = f"{factory}({spec}{', ' if options else ''}{options})"
+    made = f"needing_lanes({made})" if factory.endswith("lanes") else f"needing_{factory[5:]}({made}, {spec})"
+    return g.module.define(prefix, made)
+
+
+def _keep_marks(g: Generator, op: Operation, pointer: PointerTile | AddressTile) -> None:
+    """A tile that is only moved takes along where the patterns in it come from."""
+    if g.module.symbolic is not None and op in g.module.symbolic.moved:
+        g.emit.line(f"{g.module.symbolic.moved[op]} = {pointer.origin.al}.marks")
+
+
+def _pass_marks(g: Generator, op: Operation, pointer: PointerTile | AddressTile) -> None:
+    """Behind the store of a tile that was only moved."""
+    marks = g.module.symbolic.source_of(op) if g.module.symbolic is not None else None
+    if marks is not None:
+        g.emit.line(f"if {marks}: pass_marks({marks}, {pointer.origin.al})")
 
 
 def _load_scalar(g: Generator, op: Operation, pointer: Pointer, mask: Value | None, fill: Value | None) -> None:
@@ -282,7 +324,7 @@ def _load_scalar(g: Generator, op: Operation, pointer: Pointer, mask: Value | No
 def _scalar_load_text(g: Generator, op: Operation, pointer: Pointer, clk: frozenset[str], is_volatile: bool) -> str:
     address, clock = g.poly_text(pointer.base), g.clock(clk | g.control)
     if not is_volatile:
-        function = g.module.access("L", "load_scalar", spec_text(g, op, pointer, "load"), "", op)
+        function = needing(g, op, spec_text(g, op, pointer, "load"), "L", "load_scalar", "")
         return f"{function}(ag, {pointer.origin.al}, {address}, {clock})"
     site = g.site(op, "volatile load", pointer.origin)
     element = pointer.element
@@ -326,15 +368,24 @@ def store(g: Generator, op: Operation) -> None:
         _store_box(g, op, pointer, value, mask)
         return
     g.count(op, "gather")
-    function = g.module.access("C", "store_lanes", spec_text(g, op, pointer, "store"), "", op)
+    function = _store(g, op, pointer, "C", "lanes")
     lanes = "None" if mask is None else g.tile(mask).local
     arguments = ["ag", pointer.origin.al, g.addresses(pointer).local, lanes, g.operand(value)]
     g.emit.line(f"{function}({', '.join(arguments)})")
+    _pass_marks(g, op, pointer)
+
+
+def _store(g: Generator, op: Operation, pointer: PointerTile | AddressTile, prefix: str, tier: str) -> str:
+    """What makes a store of a tile, or of a digest."""
+    spec = spec_text(g, op, pointer, "store")
+    if g.is_abstract(op.operands[1]):
+        return g.module.define(prefix, f"pattern_{tier}({spec})")
+    return g.module.access(prefix, f"store_{tier}", spec, "", op)
 
 
 def _store_box(g: Generator, op: Operation, pointer: PointerTile, value: Value, mask: Box | None) -> None:
     g.count(op, "rows" if pointer.lattice.vecs else "slice")
-    function = g.module.access("W", "store_box", spec_text(g, op, pointer, "store"), "", op)
+    function = _store(g, op, pointer, "W", "box")
     arguments = [*place_texts(g, pointer, mask), g.operand(value)]
     source = value.view_of if isinstance(value, Tile) and value.view_of else "None"
     if source != "None" or pointer.lattice.vecs:
@@ -342,6 +393,7 @@ def _store_box(g: Generator, op: Operation, pointer: PointerTile, value: Value, 
     if pointer.lattice.vecs:
         arguments.append(g.vecs_text(pointer.lattice))
     g.emit.line(f"{function}({', '.join(arguments)})")
+    _pass_marks(g, op, pointer)
 
 
 def _store_scalar(g: Generator, op: Operation, pointer: Pointer, value: Value, mask: Value | None) -> None:
@@ -414,7 +466,7 @@ def _atomic_tile(
     g.count(op, "gather")
     used = bool(users(op.results[0]))
     spec = spec_text(g, op, pointer, f"atomic_{kind}")
-    function = g.module.access("A", "atomic_lanes", spec, f"{kind!r}, {used}", op)
+    function = needing(g, op, spec, "A", "atomic_lanes", f"{kind!r}, {used}")
     texts = [g.operand(v) for v in values]
     value = f"({', '.join(texts)})" if len(texts) > 1 else texts[0]
     lanes = "None" if mask is None else g.tile(mask).local

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -31,6 +31,7 @@ from tdist.platforms.sim.explore.dependence import Access, dependent
 from tdist.platforms.sim.explore.recording import NotRecordable, Recording
 from tdist.platforms.sim.explore.rerun import Replica, RerunResult, replica
 from tdist.platforms.sim.explore.watch import LAUNCH_END, AgentKey, Event, WatchedEngine, key_of
+from tdist.platforms.sim.symbolic_access import TilesNeeded
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Exploration:
         findings: each defect once.
         outcomes: what runs came to (what memory held at the end, or how the run was stopped), each with its first run.
         steps: of the longest schedule.
+        tiles: how tiles were computed in runs that show nothing new: "symbolic", "concrete", or both, with the reason.
     """
 
     complete: bool
@@ -98,6 +100,7 @@ class Exploration:
     outcomes: dict[str, RerunResult]
     steps: int
     seconds: float
+    tiles: str = "concrete"
 
     def __str__(self) -> str:
         if self.complete:
@@ -110,7 +113,8 @@ class Exploration:
     def to_json(self) -> dict[str, Any]:
         """JSON values; times and findings stand elsewhere."""
         counts = {"runs": self.runs, "pruned": self.pruned, "pending": self.pending, "steps": self.steps}
-        return {"complete": self.complete, "limit": self.limit, "outcomes": len(self.outcomes), **counts}
+        said = {"complete": self.complete, "limit": self.limit, "tiles": self.tiles}
+        return {**said, "outcomes": len(self.outcomes), **counts}
 
 
 class _Asleep(TdistError):
@@ -374,20 +378,45 @@ def explore(
     limits: Limits | None = None,
     progress: Progress | None = None,
     outcome: Outcome | None = None,
+    symbolic: bool = True,
     **world: Any,
 ) -> Exploration:
     """Run all inequivalent schedules of a recording, or as many as `limits` allow.
 
     Args:
         outcome: what a run came to; by default what all of memory holds, words and all.
+        symbolic: leave out what is computed on tiles that nothing decides by. The first run with each outcome and with
+            each finding is made again with all tiles: its result is that one's.
         world: fields of `WorldConfig` that differ from the recording's; detection is on in any case.
 
     Raises:
         NotRecordable: hosts may decide by what they read from device memory, or came farther than recorded.
     """
     limits = limits or Limits()
-    search = _Search(recording, {**world, "detect": True, "choices": None}, limits, outcome or outcome_of)
     begin = time.monotonic()
+    world |= {"detect": True, "choices": None}
+    concrete: rec.Concrete = frozenset() if symbolic and recording.generated else None
+    why = "" if recording.generated else ": a kernel is written by hand"
+    while True:
+        search = _Search(recording, world, limits, outcome or outcome_of, concrete)
+        try:
+            return replace(_explore(search, progress, begin), tiles=_say_tiles(concrete) + why * symbolic)
+        except TilesNeeded as needed:
+            assert concrete is not None
+            concrete |= needed.places
+        except _Unlike as unlike:
+            concrete, why = None, f": {unlike}"
+
+
+def _say_tiles(concrete: rec.Concrete) -> str:
+    if concrete is None:
+        return "concrete"
+    lines = ", ".join(f"{file}:{line}" for file, line, _ in sorted(concrete))
+    return f"symbolic, but for the stores at {lines}, whose values are read as numbers" if concrete else "symbolic"
+
+
+def _explore(search: _Search, progress: Progress | None, begin: float) -> Exploration:
+    """All schedules of a search that has not begun."""
     limit = ""
     while True:
         limit = limit or search.run_one()
@@ -401,10 +430,18 @@ def explore(
     return search.result(limit, time.monotonic() - begin)
 
 
-class _Search:
-    """The state of one `explore`."""
+class _Unlike(TdistError):
+    """A run with symbolic tiles is not the run with all tiles."""
 
-    def __init__(self, recording: Recording, world: dict[str, Any], limits: Limits, outcome: Outcome) -> None:
+
+class _Search:
+    """The state of one `explore`. `symbolic`: see `SimOptions`."""
+
+    def __init__(
+        self, recording: Recording, world: dict[str, Any], limits: Limits, outcome: Outcome, symbolic: rec.Concrete
+    ) -> None:
+        self.symbolic = symbolic
+        self._seen: set[str] = set()
         self.recording = recording
         self.outcome = outcome
         self.world = world
@@ -416,7 +453,7 @@ class _Search:
 
     def run_one(self) -> str:
         """One schedule; why the search cannot go on, or empty."""
-        with replica(self.recording, WatchedEngine, **self.world) as played:
+        with replica(self.recording, WatchedEngine, self.symbolic, **self.world) as played:
             engine = played.engine
             assert isinstance(engine, WatchedEngine)
             self.explorer.begin(engine)
@@ -437,9 +474,25 @@ class _Search:
 
     def _note(self, result: RerunResult, outcome: str) -> None:
         self.runs += 1
+        found = {finding_key(finding) for finding in result.findings}
+        if self.symbolic is not None:
+            if outcome in self._seen and found <= self.sightings.keys():
+                return
+            self._seen.add(outcome)
+            outcome, result = self._with_tiles(result, found)
         self.outcomes.setdefault(outcome, result)
         for finding in result.findings:
             self.sightings.setdefault(finding_key(finding), Sighting(finding, result))
+
+    def _with_tiles(self, symbolic: RerunResult, found: set[tuple[Any, ...]]) -> tuple[str, RerunResult]:
+        """The same run with all tiles, and what it came to."""
+        with replica(self.recording, **{**self.world, "choices": symbolic.choices}) as played:
+            result = played.run()
+            outcome = self.outcome(played, result)
+        same = (result.choices, bool(result.stopped)) == (symbolic.choices, bool(symbolic.stopped))
+        if not same or {finding_key(finding) for finding in result.findings} != found:
+            raise _Unlike("a run with symbolic tiles is not the run with all tiles")
+        return outcome, result
 
     def limit(self, seconds: float) -> str:
         if self.runs + self.pruned >= self.limits.runs:

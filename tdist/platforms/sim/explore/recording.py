@@ -121,6 +121,8 @@ class End:
 
 Request = Launch | Register | Unregister | Write | Copy | Output | Synchronize | Read | Malloc | Free | Collective | End
 
+Concrete = frozenset[tuple[str, int, int]] | None
+"""Stores that are concrete where tiles are symbolic; None where all are concrete."""
 DEVICE_WORK: Final = (Launch, Write, Copy)
 """What goes to the stream and touches memory there."""
 
@@ -140,7 +142,7 @@ class Recording:
     config: WorldConfig
     scripts: tuple[list[Request], ...]
     depends_on_data: str = ""
-    _compiled: dict[tuple[int, WorldConfig], Any] = field(default_factory=dict, repr=False)
+    _compiled: dict[tuple[int, WorldConfig, Concrete], Any] = field(default_factory=dict, repr=False)
 
     @property
     def whole(self) -> bool:
@@ -152,13 +154,22 @@ class Recording:
         """Launches of all ranks together."""
         return sum(isinstance(request, Launch) for script in self.scripts for request in script)
 
-    def kernel_of(self, launch: Launch, port: EnginePort) -> Any:
-        """The launch's kernel as the engine of `port` runs it; compiled once for each kind of world."""
+    @property
+    def generated(self) -> bool:
+        """Whether all kernels are IR, and none is written by hand."""
+        launched = (request for script in self.scripts for request in script if isinstance(request, Launch))
+        return all(isinstance(request.kernel, KernelIR) for request in launched)
+
+    def kernel_of(self, launch: Launch, port: EnginePort, symbolic: Concrete = None) -> Any:
+        """The launch's kernel as the engine of `port` runs it; compiled once for each kind of world.
+
+        `symbolic`: see `SimOptions`.
+        """
         if not isinstance(launch.kernel, KernelIR):
             return launch.kernel
-        key = (id(launch.kernel), dataclasses.replace(port.engine.config, **_UNLIKE))
+        key = (id(launch.kernel), dataclasses.replace(port.engine.config, **_UNLIKE), symbolic)
         if key not in self._compiled:
-            self._compiled[key] = port.compile(launch.kernel)
+            self._compiled[key] = port.compile(launch.kernel, symbolic)
         return self._compiled[key]
 
 
@@ -180,9 +191,9 @@ class RecordingPort(EnginePort):
                 f"rank {rank} reads device memory at {self._read[rank]} and goes on with {_say(request)}"
             )
 
-    def compile(self, kernel: Any) -> Any:
+    def compile(self, kernel: Any, symbolic: Concrete = None) -> Any:
         """As always; what is no IR is what the engine runs (hand-written kernels)."""
-        return super().compile(kernel) if isinstance(kernel, KernelIR) else kernel
+        return super().compile(kernel, symbolic) if isinstance(kernel, KernelIR) else kernel
 
     def launch(self, rank: int, kernel: Any, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite) -> None:
         lowered = tuple(Pointer(arg.address) if isinstance(arg, DevicePointer) else arg for arg in args)

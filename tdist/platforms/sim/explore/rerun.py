@@ -53,9 +53,10 @@ class _Rank:
 
 
 class Replica:
-    """The hosts of a recording, played to `engine`; `run()` once, then `close()`."""
+    """The hosts of a recording, played to `engine`; `run()` once, then `close()`. `symbolic`: see `SimOptions`."""
 
-    def __init__(self, recording: Recording, engine: Engine) -> None:
+    def __init__(self, recording: Recording, engine: Engine, symbolic: rec.Concrete = None) -> None:
+        self.symbolic = symbolic
         self.recording = recording
         self.engine = engine
         self.outputs: dict[tuple[Any, ...], torch.Tensor] = {}
@@ -121,7 +122,7 @@ class Replica:
         engine = self.engine
         match request:
             case rec.Launch():
-                kernel = self.recording.kernel_of(request, self._port)
+                kernel = self.recording.kernel_of(request, self._port, self.symbolic)
                 engine.launch(number, kernel, request.grid, request.args, request.site)
             case rec.Write():
                 engine.host_write(number, request.boxes, request.data, request.site)
@@ -185,7 +186,9 @@ class Replica:
 
 
 @contextlib.contextmanager
-def replica(recording: Recording, engine_type: type[Engine] = Engine, **world: Any) -> Iterator[Replica]:
+def replica(
+    recording: Recording, engine_type: type[Engine] = Engine, symbolic: rec.Concrete = None, **world: Any
+) -> Iterator[Replica]:
     """A replica of the recorded world with other fields, for the length of the block.
 
     Raises:
@@ -197,7 +200,7 @@ def replica(recording: Recording, engine_type: type[Engine] = Engine, **world: A
     config = replace(recording.config, **world)
     if (config.nranks, config.heap_bytes) != (recording.config.nranks, recording.config.heap_bytes):
         raise UsageError("a re-run has the recording's number of ranks and heap size: addresses depend on them")
-    made = Replica(recording, engine_type(config))
+    made = Replica(recording, engine_type(config), symbolic)
     try:
         yield made
     finally:

@@ -27,7 +27,8 @@ from tdist.platforms.sim.explore.dependence import (
     place,
 )
 from tdist.platforms.sim.regions import Shape, box_of, runs_of
-from tdist.platforms.sim.streams import Launch, Stream
+from tdist.platforms.sim.streams import Copy, Launch, Stream
+from tdist.platforms.sim.symbolic_access import need, pass_marks
 from tdist.platforms.sim.words import Word
 
 AgentKey = tuple[int, int, int, int]
@@ -264,6 +265,8 @@ def _watch_words(ag: Any, watch: Watch) -> None:
 
     def access_word(al: Any, off: int, width: int, *rest: Any) -> None:
         kind, delta = now[0]
+        if al.marks is not None:
+            need(al, off, off + width)
         value = al.sync[off].value
         watch.note(Access(al.lo, _word(off, width), kind, value, value, delta))
         record(al, off, width, *rest)
@@ -288,6 +291,8 @@ def _watch_blocking(ag: Any, watch: Watch) -> None:
     block_on, barrier, poll = ag.block_on, ag.barrier, ag.poll
 
     def watched_block_on(word: Word, want: int, site: Any, slot: int) -> None:
+        if word.al.marks is not None:
+            need(word.al, word.off, word.off + word.width)
         watch.note(Access(word.al.lo, _word(word.off, word.width), Kind.BLOCK, want, word.value))
         block_on(word, want, site, slot)
 
@@ -365,6 +370,14 @@ class WatchedEngine(Engine):
                 current = None
         if not self._leave:
             self.watch.quiescent()
+
+    def _copy(self, stream: Stream, op: Copy) -> None:
+        source = op.source.al
+        if source.marks is not None and op.source.view.dtype != op.target.view.dtype:
+            need(source, 0, len(source))
+        super()._copy(stream, op)
+        if source.marks is not None:
+            pass_marks(source.marks, op.target.al)
 
     def stop(self, finding: Finding) -> None:
         self.cut = self.cut or (self.stopped is None and self.watch.busy)
