@@ -170,7 +170,11 @@ def command(
             from tdist.verify.mutate_cli import mutate_command
 
             others = {"--replay": replay_path, "--repro": repro, "--trace": trace_path, "--keep-ir": keep_ir}
-            others |= {"--protocol-map": map_path, "--trace-element": trace_elements or None}
+            others |= {
+                "--protocol-map": map_path,
+                "--trace-element": trace_elements or None,
+                "--shrink": shrink or None,
+            }
             given_too = [name for name, value in others.items() if value is not None]
             sys.exit(mutate_command(_options(operator or "", given), mutate, mutate_kinds, json_path, given_too))
         if replay_path is not None:

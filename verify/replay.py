@@ -39,6 +39,7 @@ FORMAT = "tdist-replay"
 VERSION = 1
 MAX_FILE_BYTES = 16 << 20
 MAX_DEPTH = 8
+MAX_BRACKETS = 1 << 19
 MAX_TEXT_CHARS = 4096
 MAX_FINDINGS = 200
 MAX_SITES = 400
@@ -303,7 +304,8 @@ def _content(path: Path) -> bytes:
     return content
 
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.S)
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.S)
+"""Possessive: nothing is kept to come back to, whatever the length of a string."""
 
 
 def _parsed(content: bytes) -> Any:
@@ -320,9 +322,12 @@ def _parsed(content: bytes) -> Any:
 
 
 def _check_depth(content: bytes) -> None:
-    """Refuse nesting that no replay file has, before a parser recurses into it."""
+    """Refuse nesting that no replay file has, before a parser recurses into it, and more parts than any has."""
     depth = 0
-    for piece in re.finditer(rb"[\[\]{}]", _STRINGS.sub(b"", content)):
+    bare = _STRINGS.sub(b"", content)
+    if sum(map(bare.count, b"[{")) > MAX_BRACKETS:
+        raise _Unfit(f"it has more than {MAX_BRACKETS} lists and objects, which no replay file has")
+    for piece in re.finditer(rb"[\[\]{}]", bare):
         depth += 1 if piece[0] in b"[{" else -1
         if depth > MAX_DEPTH:
             raise _Unfit(f"it nests deeper than {MAX_DEPTH} levels, which no replay file does")

@@ -25,7 +25,7 @@ from tdist.trace.tensors import Names, byte_offset, size_bytes
 
 _MOST_LINKS: Final = 64
 _SPELLING: Final = re.compile(
-    r"(?P<name>[A-Za-z_]\w*)\[(?P<index>[\d\s,]*)\](?P<rest>(@(rank=|launch=)?\d+){0,2})", re.ASCII
+    r"(?P<name>[^\W\d]\w*)\[(?P<index>[0-9\s,]*)\](?P<rest>(@(rank=|launch=)?[0-9]+){0,2})"  # names as Python has them
 )
 _HINT: Final = "spell it out[3,5], out[3,5]@1 (rank 1) or out[3,5]@1@2 (rank 1, launch 2)"
 

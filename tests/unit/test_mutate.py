@@ -279,6 +279,7 @@ def test_kinds_that_are_none(text, says):
         (["--mutate-kinds", "drop-wait"], "it needs --mutate"),
         (["--mutate", "--no-search"], "leave out --no-search"),
         (["--mutate", "--trace", "t.json"], "--trace is about one: leave one of them out"),
+        (["--mutate", "--shrink"], "--shrink is about one: leave one of them out"),
         (["--mutate", "--json", "/nowhere/at/all.json"], "--json"),
     ],
 )

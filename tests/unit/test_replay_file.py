@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import resource
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def test_a_file_elsewhere_is_named_without_its_folder(operator, tmp_path, monkey
 
 def test_a_folder_that_cannot_be_made_is_told(replay, tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(UsageError, match="cannot write a replay file into .*taken"):
+    with pytest.raises(UsageError, match=r"cannot write a replay file into .*taken"):
         write_replay(replay, tmp_path / "taken")
 
 
@@ -226,6 +227,7 @@ def test_a_bad_field_is_named(path, change, text):
         (b'{"format": "tdist-replay", "version": 1', "it is not JSON (cut off?)"),
         (b"[" * 100_000, "it nests deeper than 8 levels"),
         (b'{"a":' * 100_000, "it nests deeper than 8 levels"),
+        (b"[" + b"[]," * (1 << 19) + b"[]]", "more than 524288 lists and objects"),
         (b"9" * 5000, "it holds a number of more digits than any field has"),
         (b'{"format": NaN}', "it holds NaN, which is no JSON"),
         (b'{"format": "tdist-replay", "format": "x"}', "it gives 'format' twice"),
@@ -241,6 +243,16 @@ def test_what_is_no_replay_file_is_told(tmp_path, content, text):
     bad = tmp_path / "bad.json"
     bad.write_bytes(content)
     assert text in _refusal(bad)
+
+
+@pytest.mark.parametrize("inside", [b"a", b"\\\\"])
+def test_a_long_string_costs_no_memory_beyond_its_own(tmp_path, inside):
+    """The largest file is looked through without a place to come back to for each of its characters."""
+    bad = tmp_path / "bad.json"
+    bad.write_bytes(b'{"x": "' + inside * (MAX_FILE_BYTES // len(inside) - 10) + b'"}')
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "no replay file" in _refusal(bad)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 << 10
 
 
 def test_only_regular_files_are_read(path, tmp_path):

@@ -28,6 +28,7 @@ def line_of(function, text: str) -> int:
         ("c[]", Element("c", ())),
         (" out[ 3 , 5 ]@2", Element("out", (3, 5), 2)),
         ("out[3]@2@1", Element("out", (3,), 2, 1)),
+        ("größe[3]", Element("größe", (3,))),
         ("out[3]@launch=1", Element("out", (3,), 0, 1)),
         ("out[3]@launch=1@rank=2", Element("out", (3,), 2, 1)),
     ],
@@ -40,7 +41,15 @@ def test_spellings(text: str, element: Element) -> None:
     "text",
     [
         *("", "out", "out[", "out[1", "out[-1]", "out[1,]", "out[a]", "out[1]@", "out[1]@x", "out[1]@1@2@3", "3[1]"),
-        *("out[1]@rank=1@rank=2", "out[1]@1@rank=2", "out[1][2]", "out[1e3]", "out[" + "9" * 30 + "]", "out[1]\n@2@"),
+        *(
+            "out[1]@rank=1@rank=2",
+            "out[1]@1@rank=2",
+            "out[1][2]",
+            "out[1e3]",
+            "out[" + "9" * 30 + "]",
+            "out[1]\n@2@",
+            "out[٣]",
+        ),
     ],
 )
 def test_bad_spellings_are_refused_in_one_line(text: str) -> None:
