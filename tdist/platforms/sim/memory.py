@@ -23,6 +23,7 @@ from tdist.errors import UsageError
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.lines import GuardedSpan, OwnLines
+    from tdist.platforms.sim.symbolic_access import Digests
     from tdist.platforms.sim.words import Word
 
 ROUNDING_BYTES: Final = 16
@@ -51,7 +52,7 @@ class Allocation:
     `version` counts writes (tile caches compare it). `peers` holds the same allocation of each PE, or is empty for
     private memory. `sync` holds the synchronisation words that live here, by byte offset; `guards` the pieces of it
     that lie in lines which signals write back. `marks`: where patterns of symbolic tiles
-    may lie (`symbolic_access.py`).
+    may lie; `digests`: those of its tiles (`symbolic_access.py`).
     """
 
     __slots__ = (
@@ -59,6 +60,7 @@ class Allocation:
         "_bytes",
         "_views",
         "_words",
+        "digests",
         "freed",
         "freed_at",
         "guards",
@@ -90,6 +92,7 @@ class Allocation:
         self.guards: list[OwnLines | GuardedSpan] = []
         self.slack: torch.Tensor | None = None
         self.marks: dict[tuple[str, int, int], list[int]] | None = None
+        self.digests: Digests | None = None
         self._bytes = storage
         self._views: dict[torch.dtype, torch.Tensor] = {}
         self._words: dict[int, memoryview] = {}

@@ -137,11 +137,13 @@ class Recording:
     Attributes:
         config: the world that was recorded; a re-run may change any field but `nranks` and `heap_bytes`.
         depends_on_data: where a host read device memory before it asked for more work; empty if none did.
+        digests: of tiles of private memory as it was registered, by address (`symbolic_access.py`).
     """
 
     config: WorldConfig
     scripts: tuple[list[Request], ...]
     depends_on_data: str = ""
+    digests: dict[int, dict[Any, int]] = field(default_factory=dict, repr=False)
     _compiled: dict[tuple[int, WorldConfig, Concrete], Any] = field(default_factory=dict, repr=False)
 
     @property

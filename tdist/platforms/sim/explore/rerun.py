@@ -21,6 +21,7 @@ from tdist.platforms.sim.engine import Engine
 from tdist.platforms.sim.engine_port import EnginePort
 from tdist.platforms.sim.explore import recording as rec
 from tdist.platforms.sim.explore.recording import NotRecordable, Recording
+from tdist.platforms.sim.symbolic_access import Digests
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,9 @@ class Replica:
         if address != request.address:
             raise NotRecordable(f"rank {number}: private memory came out at {address:#x}, not at {request.address:#x}")
         self._alive.append(data)
+        al = self.engine.memory.lookup(address)
+        if al is not None and self.symbolic is not None:
+            al.digests = Digests(self.recording.digests.setdefault(address, {}))
 
     def _bytes(self, view: View) -> torch.Tensor:
         """The elements of a view now, as a tensor of its shape and type."""
