@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tdist.errors import UsageError
 
 if TYPE_CHECKING:
-    from tdist.verify.operator import Operator
     from tdist.verify.run import Report
 
 
@@ -43,9 +42,6 @@ class Aftermath:
         if self.repro is not None and self.repro.exists() and not self.repro.is_dir():
             raise UsageError(f"cannot write --repro {self.repro}: it is no folder")
 
-    def of(self, report: Report, operator: Operator) -> None:
-        """Do it for the failing runs of a report. What cannot be written costs a line, no verdict."""
-        if report.failures or self.shrink or self.repro is not None:
-            from tdist.verify.replay_cli import after_report
-
-            after_report(report, operator, self)
+    def concerns(self, report: Report) -> bool:
+        """Whether there is something to do once a report has been printed."""
+        return bool(report.failures) or self.shrink or self.repro is not None

@@ -229,7 +229,10 @@ def _verify(
             finally:
                 if json_path is not None:
                     write_json(json_path, report_json(report))
-    aftermath.of(report, operator)
+    if aftermath.concerns(report):
+        from tdist.verify.replay_cli import after_report
+
+        after_report(report, operator, aftermath)
     tracing.conclude()
     return report.exit_code
 

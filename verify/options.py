@@ -146,7 +146,7 @@ class Options:
         _check_known("--platform", self.platform, PLATFORMS)
         _check_known("--memory", self.memory, MEMORIES)
         if self.memory != "plain" and not self.detect:
-            raise UsageError("--memory adversarial needs race detection, which knows what nothing orders: no --no-detect")
+            raise UsageError("--memory adversarial needs race detection to know what nothing orders: no --no-detect")
         if self.explores:
             from tdist.platforms.sim.explore.exhaustive import Limits
 

@@ -42,9 +42,8 @@ def _told(scheduler: tuple[str, list[str]]) -> str:
 
 def pct_line(runs: Iterable[Planned]) -> str:
     """What the PCT runs of a step promise; empty without any that say how many choices there are."""
-    given = [
-        dict(p.partition("=")[::2] for p in run.schedule[4:].split(",")) for run in runs if run.schedule[:4] == "pct:"
-    ]
+    specs = [run.schedule.removeprefix("pct:") for run in runs if run.schedule.startswith("pct:")]
+    given = [dict(parameter.split("=", 1) for parameter in spec.split(",")) for spec in specs]
     steps = [int(parameters["steps"]) for parameters in given if "steps" in parameters]
     if not steps:
         return ""

@@ -150,7 +150,8 @@ def test_pct_is_told_how_many_choices_there_are_and_promises_by_it():
     (schedule,) = {run.planned.schedule for run in step.runs if run.planned.name.startswith("base/pct")}
     assert schedule == "pct:steps=100"
     assert pct_line(run.planned for run in step.runs) == (
-        "pct: each of the 4 runs finds a fault of depth 3 with probability 1/(n·100^2) or more; n agents, at most 100 choices"
+        "pct: each of the 4 runs finds a fault of depth 3 with probability 1/(n·100^2) or more; "
+        "n agents, at most 100 choices"
     )
     assert "pct (seeds 0, 1, 2, 3)" in grouped(run.planned for run in step.runs)["base"]
     named = plan(declare(), Options("op", nranks=3, schedule="pct:depth=2,steps=9", seeds=1), FINE)

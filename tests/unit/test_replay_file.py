@@ -108,7 +108,7 @@ def test_a_file_elsewhere_is_named_without_its_folder(operator, tmp_path, monkey
 
 def test_a_folder_that_cannot_be_made_is_told(replay, tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(UsageError, match=r"cannot write a replay file into .*taken"):
+    with pytest.raises(UsageError, match="cannot write a replay file into "):
         write_replay(replay, tmp_path / "taken")
 
 
