@@ -45,10 +45,14 @@ def _unexplained(result: ModeResult, run: _Run) -> set[tuple]:
 
 
 def _runs(result: ModeResult) -> Iterator[_Run]:
-    """All runs of a mode that were made, those of the search step first."""
+    """All runs of a mode that were made, those of the search step first.
+
+    A run that the machine or the request stopped says nothing of the operator: made again, it would show nothing.
+    """
     for step in sorted(result.steps, key=lambda step: not step.runs):
-        yield from _searched(step.runs)
-        if step.spec is not None and not step.skipped:
+        stopped = bool(step.error) and step.exit_code > 1
+        yield from _searched(step.runs[:-1] if stopped else step.runs)
+        if step.spec is not None and not step.skipped and not stopped:
             yield _single(step, step.spec)
 
 

@@ -392,6 +392,10 @@ def _world(value: Any) -> dict[str, Any]:
         raise _Unfit(f"world.{name} has to be {_TEXT[0]}, got {_shown(value[name])}")
     try:
         check_fields(value)
+        if value.get("mutation"):
+            from tdist.mutations import parse_mutation
+
+            parse_mutation(value["mutation"])
     except (UsageError, TypeError) as error:
         raise _Unfit(_one_line(str(error))) from None
     return value

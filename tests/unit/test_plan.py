@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from search_fakes import BARRIER, FINE, FakeRunner, declare, launched, race
 
-from tdist.errors import ProcessLost, TdistError
+from tdist.errors import EnvironmentUnfit, ProcessLost, TdistError
 from tdist.platforms.sim import schedulers
 from tdist.platforms.sim.world_config import WorldConfig
 from tdist.verify.failures import failures_of
@@ -208,6 +209,18 @@ def test_each_defect_leaves_its_first_run_only():
     step = search(FakeRunner(answer), plan(declare(), OPTIONS, FINE))
     failures = failures_of([ModeResult("fp16", FINE, (step,)), ModeResult("bf16", FINE, (step,))], "seed")
     assert [failure.found_by for failure in failures] == ["base/latest", "base/pct@0"]
+
+
+def test_what_the_machine_stops_leaves_no_failure():
+    def answer(spec):
+        if spec.world["scheduler"] == "latest":
+            raise EnvironmentUnfit("the engine was killed")
+        return agreeing(spec)
+
+    step = search(FakeRunner(answer), plan(declare(), OPTIONS, FINE))
+    exact = replace(step, name="exact", runs=(), spec=step.runs[0].planned.spec)
+    assert step.exit_code == 3 and step.runs[-1].error
+    assert failures_of([ModeResult("fp16", FINE, (exact, step))], "seed") == ()
 
 
 def test_suppressed_findings_fail_nothing_and_leave_no_failure():

@@ -181,6 +181,7 @@ def _refusal(path: Path) -> str:
         (_set("world", "cube_cores", 1 << 70), "world.cube_cores is larger than"),
         (_set("world", "poison", 256), "poison of a world must be a byte"),
         (_set("world", "mutation", "a\x1b[2Jb"), "world.mutation has to be printable text"),
+        (_set("world", "mutation", "kernel/nonsense"), "a mutant is called kind@line:col"),
         (_set("choices", "count", 8), "choices.packed: 7 choices where it announces 8"),
         (_set("choices", "count", 10**12), "choices.count has to be an integer from 0 to"),
         (_set("choices", "packed", ["0*9000000"]), "choices.packed: more than the 7 choices"),
