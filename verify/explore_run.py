@@ -166,11 +166,16 @@ def _needs_hosts(spec: RunSpec) -> bool:
 
 
 def explore_job(
-    rerunner: Rerunner, spec: RunSpec, limits: Limits | None = None, progress: Progress | None = None
+    rerunner: Rerunner,
+    spec: RunSpec,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    *,
+    symbolic: bool = True,
 ) -> Exploration:
     """All inequivalent schedules of a run, in the world of `spec` but for scheduler and choices.
 
-    An outcome is what the outputs of all ranks hold, or how the run was stopped.
+    An outcome is what the outputs of all ranks hold, or how the run was stopped. `symbolic`: see `explore`.
 
     Raises:
         NotRecordable: the hosts of this job cannot be left out.
@@ -180,7 +185,7 @@ def explore_job(
     if spec.world.get("memory", "plain") != "plain" or any(world.get(name) not in (-1, False) for name in NEEDS_HOSTS):
         raise UsageError("all schedules are run on plain memory, with no rank late and without a trace")
     world |= {"scheduler": "run-to-block", "seed": 0}
-    return explore(rerunner.recording_of(spec), limits, progress, _outputs_of, **world)
+    return explore(rerunner.recording_of(spec), limits, progress, _outputs_of, symbolic, **world)
 
 
 def _outputs_of(played: Replica, result: RerunResult) -> str:
