@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tdist.errors import UsageError
+from tdist.errors import EnvironmentUnfit, UsageError
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -95,7 +95,12 @@ def check_environment() -> None:
 
     Raises:
         UsageError: an invalid value, or a `TDIST_*` variable that does not exist (a misspelling would do nothing).
+        EnvironmentUnfit: the working directory is gone; torch ends the process there without saying so.
     """
+    try:
+        os.getcwd()
+    except OSError:
+        raise EnvironmentUnfit("the working directory is gone: change to one that exists") from None
     for name in sorted(os.environ):
         if name.startswith("TDIST_") and name not in REGISTRY:
             raise UsageError(f"{name} is not a variable of tdist; it has: {', '.join(sorted(REGISTRY))}")

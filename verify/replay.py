@@ -378,6 +378,12 @@ def _job_fields(value: Any) -> dict[str, Any]:
     if given["policy"] not in POLICIES:
         hint = did_you_mean(given["policy"], tuple(POLICIES))
         raise _Unfit(f"job.policy is {_shown(given['policy'])}, which is no policy{hint}")
+    from tdist.verify.plan import BASE
+    from tdist.verify.situations import SITUATIONS
+
+    if given["situation"] not in ("", BASE, *SITUATIONS):
+        hint = did_you_mean(given["situation"], tuple(SITUATIONS))
+        raise _Unfit(f"job.situation is {_shown(given['situation'])}, which is no situation{hint}")
     return given
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tdist import env
-from tdist.errors import UsageError
+from tdist.errors import EnvironmentUnfit, UsageError
 
 
 def test_every_variable_is_documented_and_its_default_is_valid(monkeypatch):
@@ -55,6 +55,16 @@ def test_a_misspelt_variable_is_refused(monkeypatch):
         env.check_environment()
     monkeypatch.delenv("TDIST_PLATFROM")
     env.check_environment()
+
+
+def test_a_working_directory_that_is_gone_is_told(monkeypatch, tmp_path):
+    """Where it is, importing torch ends the process without a word of ours."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(EnvironmentUnfit, match="the working directory is gone"):
+        env.check_environment()
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("off", False), ("TRUE", True), ("no", False)])
