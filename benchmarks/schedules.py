@@ -1,4 +1,7 @@
-"""Schedules per second: random schedules of ag_gemm at m=n=k=64 on 4 ranks, detection on, whole and without hosts."""
+"""Schedules per second: random schedules of ag_gemm at m=n=k=64 on 4 ranks, detection on, whole and without hosts.
+
+Then one schedule of an exploration, with symbolic tiles and with all of them, in seconds of CPU.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import measure
 
 RANKS = 4
 SIZE = 64
+LARGE_SIZE = 512
 GOAL_SECONDS = 60.0
 SCHEDULES = 1000
 
@@ -47,6 +51,8 @@ def main() -> None:
             f"ag_gemm {sync} 64^3: {SCHEDULES} schedules / {GOAL_SECONDS:.0f} s", figure, "<= 1", detail
         )
     thousand(without, spec)
+    for size in (SIZE, LARGE_SIZE):
+        symbolic(operator, size)
 
 
 def thousand(rerunner, spec) -> None:
@@ -59,6 +65,43 @@ def thousand(rerunner, spec) -> None:
     different = len({str(result.ranks) for result in found})
     detail = f"{seconds:.0f} s on the wall, {failing} findings, {different} outcome"
     measure.print_ratio(f"ag_gemm fine 64^3: {SCHEDULES} schedules made / 60 s", seconds / GOAL_SECONDS, "<= 1", detail)
+
+
+def symbolic(operator, size) -> None:
+    """One schedule as the exploration runs it, with its footprints, tiles symbolic over all tiles."""
+    from tdist.platforms.sim.explore.rerun import replica
+    from tdist.platforms.sim.explore.watch import WatchedEngine
+    from tdist.verify.explore_run import Rerunner
+    from tdist.verify.rank_job import Job
+    from tdist.verify.worlds import RunSpec
+
+    case = operator.case(dtype="fp16", nranks=RANKS, shape={"m": size, "n": size, "k": size}, seed=0)
+    spec = RunSpec(Job("ag_gemm", case, judge=False, policy="exact"), {"heap_bytes": 1 << 26})
+    recording = Rerunner(operator).recording_of(spec)
+
+    def run(concrete) -> None:
+        with replica(recording, WatchedEngine, concrete, detect=True) as played:
+            played.engine.decider = Straight()
+            played.run()
+
+    seconds = measure.interleaved({"tiles": lambda: run(None), "symbolic": lambda: run(frozenset())}, rounds=15)
+    one, other = (measure.median_ms(seconds[name]) for name in ("tiles", "symbolic"))
+    name = f"ag_gemm fine {size}^3, explored: symbolic / all tiles"
+    measure.print_ratio(name, other / one, "", f"{other:.0f} of {one:.0f} ms")
+
+
+class Straight:
+    """Lets whoever runs go on."""
+
+    def pick(self, engine, runnable, current) -> int:
+        from tdist.platforms.sim.explore.watch import key_of
+
+        chosen = runnable.index(current) if current is not None else 0
+        engine.watch.begin(key_of(runnable[chosen]), 0)
+        return chosen
+
+    def choose(self, n) -> int:
+        return 0
 
 
 if __name__ == "__main__":

@@ -155,7 +155,9 @@ def pass_marks(marks: Marks, al: Any) -> None:
         mark(al, 0, len(al), place)
 
 
-def _hull(spec: Spec, al: Any, address: int, strides: Sequence[int], vecs: Any, shape: tuple[int, ...]) -> Any:
+def _hull(
+    spec: Spec, al: Any, address: int, strides: Sequence[int], vecs: Any, shape: tuple[int, ...]
+) -> tuple[int, int]:
     """The bytes between the first and the last lane of a box, those that a mask turns off included."""
     if vecs:
         return 0, len(al)
