@@ -160,12 +160,14 @@ def command(
         if operator is None and replay_path is None:
             raise UsageError("which operator? Give a name (see --list) or path/to/file.py::name")
         if plan_only:
+            if operator is None:
+                raise UsageError("--plan shows the runs of an operator, and --replay is one run: name the operator")
             _print_plan(_options(operator or "", given))
             return
         aftermath = Aftermath(replay_path, shrink, repro, replays)
         aftermath.check(_given_on_the_command_line([*given, "keep_ir"]))
         tracing = Tracing(trace_path, trace_elements, map_path)
-        tracing.check()
+        tracing.check(json_path)
         if mutate or mutate_kinds is not None:
             from tdist.verify.mutate_cli import mutate_command
 

@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import stat
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import metadata
@@ -494,7 +495,7 @@ def _is_symbols(value: Any) -> bool:
 def _is_tolerance(value: Any) -> bool:
     if value is None:
         return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 def _is_named(value: Any) -> bool:

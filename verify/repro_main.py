@@ -31,6 +31,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=f"{SETTINGS['name']} on {SETTINGS['case']['nranks']} ranks")
     parser.add_argument("--repeat", type=int, default=20, help="runs, each with a workspace of its own")
     repeat = parser.parse_args().repeat
+    if "RANK" not in os.environ:
+        sys.exit(f"start it with torchrun --nproc-per-node={SETTINGS['case']['nranks']} {sys.argv[0]}")
     rank, nranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if nranks != SETTINGS["case"]["nranks"]:
         sys.exit(f"this run needs {SETTINGS['case']['nranks']} ranks, torchrun started {nranks}")

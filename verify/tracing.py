@@ -40,16 +40,22 @@ class Tracing:
     def __bool__(self) -> bool:
         return bool(self.chrome or self.elements or self.drawing)
 
-    def check(self) -> None:
-        """Refuse files that cannot be written.
+    def check(self, report: Path | None = None) -> None:
+        """Refuse files that cannot be written, and one file for two things.
+
+        Args:
+            report: the file of `--json`.
 
         Raises: UsageError.
         """
         for option, path in (("--trace", self.chrome), ("--protocol-map", self.drawing)):
             if path is not None:
                 check_writable(option, path)
-        if self.chrome is not None and self.drawing is not None and self.chrome.absolute() == self.drawing.absolute():
-            raise UsageError(f"--trace and --protocol-map name one file, {self.chrome}")
+        named: dict[Path, str] = {}
+        for option, path in (("--trace", self.chrome), ("--protocol-map", self.drawing), ("--json", report)):
+            other = option if path is None else named.setdefault(path.absolute(), option)
+            if other != option:
+                raise UsageError(f"{other} and {option} name one file, {path}")
 
     def check_elements(self, operator: Operator, nranks: int, launches: int) -> None:
         """Refuse elements of what the operator does not have.

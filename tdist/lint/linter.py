@@ -98,7 +98,7 @@ def lint_text(text: str, name: str = "<text>") -> list[Remark]:
     except SyntaxError as error:
         raise UsageError(f"{name}:{error.lineno or 1}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{name} cannot be parsed: {error}") from error
+        raise UsageError(f"{name} cannot be parsed: {error or 'it nests too deeply'}") from error
     allowed = _allowances(source)
     try:
         places = list(_places(source))

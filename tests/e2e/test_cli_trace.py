@@ -78,6 +78,7 @@ def test_all_three_come_from_one_run_and_the_verdict_stands(page: Path) -> None:
         (["--trace-element", "out[1,1]@3"], "there is no rank 3; ranks are 0 to 2"),
         (["--trace-element", "out[1,1]@0@1"], "there is no launch 1; launches are 0 to 0"),
         (["--trace", "same", "--protocol-map", "same"], "--trace and --protocol-map name one file"),
+        (["--trace", "same", "--json", "same"], "--trace and --json name one file"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_runs(page: Path, words: list[str], message: str) -> None:

@@ -173,6 +173,7 @@ def _refusal(path: Path) -> str:
         (_set("job", "launches", 1001), "job.launches has to be an integer from 1 to 1000"),
         (_set("job", "policy", "exakt"), "job.policy is 'exakt', which is no policy (did you mean 'exact'?)"),
         (_set("job", "situation", "frozne"), "which is no situation (did you mean 'frozen'?)"),
+        (_set("job", "rtol", 10**400), "job.rtol has to be null or a number from 0 up"),
         (_set("job", "rtol", "x"), "job.rtol has to be null or a number from 0 up"),
         (_set("job", "spec", "/etc/evil.py::x"), "job has an unknown key 'spec'"),
         (_set("world", "scheduler", "randon"), "did you mean 'random'?"),
