@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from explore_kit import Dice, recorded
+from explore_kit import Dice, brute_force, recorded
 from fault_runs import all_pairs
 from test_explore_rerun import spec_of
 
@@ -34,7 +34,8 @@ OPERATORS = [
     ("broken_gemm_mask", {"m": 96, "n": 32, "k": 48}, "fine", 2),
 ]
 PAIRS = all_pairs()
-SOME = range(0, len(PAIRS), 12) if not os.environ.get("CI") else range(len(PAIRS))
+SOME = range(0, len(PAIRS), 12)
+"""All of them take minutes."""
 
 
 def told(got: Exploration) -> tuple:
@@ -277,6 +278,58 @@ def test_a_run_that_differs_is_not_trusted(monkeypatch):
     got = explore(recording)
     assert got.complete and got.tiles == "concrete: a run with symbolic tiles is not the run with all tiles"
     assert outcomes_of(got) == {(2.0, 34.0)}
+
+
+# ---------------------------------------------------------------- random protocols on tiles
+
+
+@triton.jit
+def act(x, data, sig, out, AT: tl.constexpr, CODE: tl.constexpr):
+    """One operation, by number; the two cells of `data` overlap in half a tile."""
+    offs = tl.arange(0, 16)
+    kind: tl.constexpr = CODE % 8
+    peer: tl.constexpr = CODE // 8 % 2
+    cell = dl.symm_at(data, peer) + 8 * (CODE // 16 % 2)
+    if kind == 0:
+        tl.store(cell + offs, tl.load(x + offs) * 2.0)
+    elif kind == 1:
+        tl.store(out + 16 * AT + offs, tl.load(cell + offs) - 1.0)
+    elif kind == 2:
+        tl.store(out + 16 * AT + offs, tl.load(cell + offs))
+    elif kind == 3:
+        dl.notify(sig, peer, signal=1, sig_op="add")
+    elif kind == 4:
+        dl.wait(sig, 1, "npu", "acquire")
+    elif kind == 5:
+        tl.store(cell + offs, tl.load(cell + offs) + tl.load(x + offs))
+    elif kind == 6:
+        if tl.load(cell + 9) > 15.0:
+            tl.store(out + 16 * AT + offs, tl.load(x + offs) * 3.0)
+    else:
+        tl.store(cell + offs, tl.load(x + 16 + offs), mask=offs < 12)
+
+
+@triton.jit
+def protocol(x, data, sig, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
+    if dl.rank() == 0:
+        act(x, data, sig, out, 0, A)
+        act(x, data, sig, out, 1, B)
+    else:
+        act(x, data, sig, out, 0, C)
+        act(x, data, sig, out, 1, D)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_protocols_on_tiles(seed):
+    dice = random.Random(seed)
+    codes = [dice.randrange(32) for _ in range(4)]
+    recording = launched(protocol, **dict(zip("ABCD", codes, strict=True)))
+    got = same(recording)
+    whole = brute_force(recording, 60)
+    assert got.complete, f"seed {seed}: {codes}"
+    if whole is not None:
+        assert set(got.outcomes) == whole.outcomes, f"seed {seed}: {codes}"
+        assert {finding_key(seen.finding) for seen in got.findings} == whole.findings, f"seed {seed}: {codes}"
 
 
 # ---------------------------------------------------------------- digests and marks
