@@ -23,7 +23,7 @@ from tdist.verify.worlds import Runner, RunSpec
 
 JUDGED_SCHEDULES = ("run-to-block", "max-sync")
 """Tried in turn until one gives the golden's outputs."""
-_ERROR_REQUEST = 2
+_ERROR_OPERATOR, _ERROR_REQUEST = 1, 2
 
 
 def explore_operator(
@@ -50,8 +50,7 @@ def explore_operator(
     try:
         explored = explore_job(rerunner, spec, Limits.of(options.schedule), progress)
     except (NotRecordable, UsageError) as why:
-        seconds = time.monotonic() - begin
-        return StepResult(EXHAUSTIVE, error=f"not explored: {why}", exit_code=_ERROR_REQUEST, seconds=seconds)
+        return _unexplored(runs, why, options.profile, time.monotonic() - begin)
     for number, result in enumerate(_telling(explored)):
         planned = Planned(f"{EXHAUSTIVE}/{number}", BASE, EXHAUSTIVE, 0, spec, name)
         runs.append(_run_of(planned, Attempt(rerunner.result_of(spec.job, result)), outputs, suppressions))
@@ -61,6 +60,18 @@ def explore_operator(
         seconds=time.monotonic() - begin,
         runs=tuple(runs),
         explored=explored,
+    )
+
+
+def _unexplored(runs: Sequence[SearchRun], why: Exception, profile: str, seconds: float) -> StepResult:
+    """What the judged runs found stands: a fault that keeps schedules from being explored is the operator's."""
+    return StepResult(
+        EXHAUSTIVE,
+        findings=tuple(finding for run in runs for finding in run.findings),
+        error=f"not explored: {why}",
+        exit_code=_ERROR_REQUEST if all(run.passed(profile) for run in runs) else _ERROR_OPERATOR,
+        seconds=seconds,
+        runs=tuple(runs),
     )
 
 

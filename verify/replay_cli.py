@@ -112,7 +112,12 @@ def after_report(report: Report, operator: Operator, request: Aftermath) -> None
     out = Printer(sys.stdout)
     failures = _distinct(report.failures, report.options.profile)
     made = [_located(failure, operator, request.replays, report.options.profile) for failure in failures]
-    _leave(made, request.replays, out)
+    if operator.parts and made:
+        out.print(
+            lambda console: line(console, "a pair of operators leaves no replay file: the command above does it again")
+        )
+    else:
+        _leave(made, request.replays, out)
     if not made and (request.shrink or request.repro):
         out.print(lambda console: line(console, "no run failed: there is nothing to shrink or to report"))
     for failure, located in list(zip(failures, made, strict=True))[: MAX_SHRUNK if request.shrink else 1]:

@@ -11,7 +11,8 @@ from test_explore_rerun import spec_of
 from tdist.errors import UsageError
 from tdist.platforms.sim.explore.exhaustive import Limits, explore, finding_key
 from tdist.platforms.sim.explore.rerun import rerun
-from tdist.verify.explore_run import Rerunner, explore_job, prove_outputs
+from tdist.verify import exhaustive_step as exhaustive_step_module
+from tdist.verify.explore_run import NotRecordable, Rerunner, explore_job, prove_outputs
 from tdist.verify.options import Options
 from tdist.verify.run import verify
 from tdist.verify.sightings import output_digests
@@ -184,3 +185,15 @@ def test_a_host_that_cannot_be_left_out_is_said_so():
     asked = Options(spec.job.spec, nranks=2, shape={"m": 4, "n": 16}, sync="fine", search=False, schedule="exhaustive")
     step = verify(computed, asked, in_process=True).modes[0].steps[-1]
     assert step.exit_code == 2 and "not explored" in step.error and "not device memory" in step.error
+
+
+def test_what_keeps_schedules_from_being_explored_does_not_hide_a_fault(monkeypatch):
+    """The golden's runs have met a race: that is the operator's, though the search itself cannot begin."""
+
+    def refuse(*args, **named):
+        raise NotRecordable("rank 0 comes farther than in the recording")
+
+    monkeypatch.setattr(exhaustive_step_module, "explore_job", refuse)
+    report, step = exhaustive_step("broken_gather_wait", {"m": 2, "n": 16}, schedule="exhaustive")
+    assert "not explored" in step.error and (step.exit_code, report.exit_code) == (1, 1)
+    assert "tdist.race" in {finding.kind for finding in step.findings}
