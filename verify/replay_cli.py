@@ -113,11 +113,13 @@ def after_report(report: Report, operator: Operator, request: Aftermath) -> None
     failures = _distinct(report.failures, report.options.profile)
     made = [_located(failure, operator, request.replays, report.options.profile) for failure in failures]
     if operator.parts and made:
-        out.print(
-            lambda console: line(console, "a pair of operators leaves no replay file: the command above does it again")
+        text = (
+            "a pair of operators leaves no replay file, and is neither shrunk nor made a script: run the command above"
         )
-    else:
-        _leave(made, request.replays, out)
+        out.print(lambda console: line(console, text))
+        out.close()
+        return
+    _leave(made, request.replays, out)
     if not made and (request.shrink or request.repro):
         out.print(lambda console: line(console, "no run failed: there is nothing to shrink or to report"))
     for failure, located in list(zip(failures, made, strict=True))[: MAX_SHRUNK if request.shrink else 1]:

@@ -8,6 +8,7 @@ import os
 import resource
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from tdist.errors import UsageError
 from tdist.findings import Finding, Party, make
+from tdist.verify.aftermath import Aftermath
 from tdist.verify.operator import Case, Operator
 from tdist.verify.rank_job import Job, LaunchResult
 from tdist.verify.replay import (
@@ -25,6 +27,7 @@ from tdist.verify.replay import (
     replay_of,
     write_replay,
 )
+from tdist.verify.replay_cli import after_report
 from tdist.verify.sightings import output_digests
 from tdist.verify.worlds import RunSpec
 
@@ -325,3 +328,15 @@ def test_every_cut_is_told(path):
     for length in range(0, len(content.rstrip()), 7):
         cut.write_bytes(content[:length])
         assert "it is not JSON" in _refusal(cut)
+
+
+def test_a_pair_of_operators_leaves_no_file_that_could_not_be_read(tmp_path, capsys):
+    """A file names one operator; what would be written for two was refused when it was read."""
+    one = SimpleNamespace(parts=(), name="one")
+    both = SimpleNamespace(parts=(one, one), name="one+one", source=tmp_path / "k.py")
+    case = Case("one+one", {"n": 1}, "fp32", 2)
+    failed = SimpleNamespace(spec=RunSpec(Job("k.py::one+k.py::one", case), {}), findings=(), wrong=True, error="")
+    report = SimpleNamespace(failures=[failed], options=SimpleNamespace(profile="seed"))
+    after_report(report, both, Aftermath(replays=tmp_path / "replays", shrink=True, repro=tmp_path / "ticket"))
+    assert "a pair of operators leaves no replay file" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
