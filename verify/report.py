@@ -47,7 +47,8 @@ def render_report(report: Report, console: Console) -> None:
 
 def render_head(operator: str, case: Case, console: Console) -> None:
     """What is being run."""
-    console.print(Text(f"{operator}  {format_shape(case.shape)}  {case.nranks} ranks  seed {case.seed}", "bold"))
+    ranks = "1 rank" if case.nranks == 1 else f"{case.nranks} ranks"
+    console.print(Text(f"{operator}  {format_shape(case.shape)}  {ranks}  seed {case.seed}", "bold"))
 
 
 def render_conclusion(report: Report, console: Console) -> None:

@@ -62,10 +62,21 @@ def write_text(option: str, path: Path, text: str) -> None:
     whole = (path.is_file() or not path.exists()) and os.access(path.parent, os.W_OK)
     target = path.with_name(f".{path.name}.{os.getpid()}") if whole else path
     try:
-        target.write_text(text, encoding="utf-8")
+        if target.is_fifo():
+            _into_pipe(target, text)
+        else:
+            target.write_text(text, encoding="utf-8")
         if whole:
             os.replace(target, path)
     except OSError as error:
         if whole:
             target.unlink(missing_ok=True)
         raise UsageError(f"cannot write {option} {path}: {error.strerror}") from None
+
+
+def _into_pipe(path: Path, text: str) -> None:
+    """Write to a named pipe; one that nobody reads is an error and not a wait without end."""
+    pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(pipe, True)
+    with open(pipe, "w", encoding="utf-8") as stream:
+        stream.write(text)
