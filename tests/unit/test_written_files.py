@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 
 import pytest
@@ -22,9 +23,10 @@ def test_a_pipe_that_is_read_gets_everything(tmp_path):
     pipe, text = tmp_path / "pipe", "x" * 300_000
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    os.set_blocking(reader, True)
     write = threading.Thread(target=write_text, args=("--trace", pipe, text))
     write.start()
+    assert select.select([reader], [], [], 20)[0]
+    os.set_blocking(reader, True)
     with open(reader) as stream:
         got = stream.read()
     write.join(20)
