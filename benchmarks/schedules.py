@@ -81,6 +81,7 @@ def symbolic(operator, size) -> None:
 
     def run(concrete) -> None:
         with replica(recording, WatchedEngine, concrete, detect=True) as played:
+            assert isinstance(played.engine, WatchedEngine)
             played.engine.decider = Straight()
             played.run()
 
