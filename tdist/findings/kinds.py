@@ -17,6 +17,12 @@ from tdist.text import did_you_mean
 
 PREFIX: Final = "tdist."
 
+OVERSHOOT_OF_ADD: Final = (
+    "let the waiter answer (credit or barrier) before anybody adds again; a counter that is not reset between launches "
+    "goes on counting: wait for the running total (n × epoch), or reset it behind that answer"
+)
+"""What to try against an overshoot by an ADD."""
+
 
 @dataclass(frozen=True)
 class Kind:

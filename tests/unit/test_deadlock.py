@@ -76,8 +76,93 @@ def test_a_value_that_went_past_is_called_overshoot():
         else:
             yield from ag.wait(sig, sig_al, 1, 1, 8, "acquire", WAIT)
 
-    _, text = only(run(body))
+    found, text = only(run(body))
     assert "the value has passed 1: a later signal came before this poll (overshoot)" in text
+    assert found.why.startswith("the word has passed the value") and found.cure.startswith("let the waiter release")
+
+
+def test_a_value_that_went_past_is_the_cause_and_no_cycle_is_claimed():
+    def body(ag, pid, n, sig, sig_al):
+        for _ in (1, 2):
+            yield
+            ag.notify(sig, sig_al, 1, 1 - ag.rank, "add", 8, NOTIFY)
+        while sig_al.words(8)[0] != 2:
+            yield
+        yield from ag.wait(sig, sig_al, 1, 1, 8, "acquire", WAIT)
+
+    found, text = only(run(body))
+    assert "each waits for the next" not in text and found.data["cycle"] == []
+    assert found.why.startswith("the word has passed the value")
+    assert "running total (n × epoch)" in found.cure
+
+
+def test_a_wait_for_a_reset_is_no_overshoot():
+    def body(ag, pid, n, sig, sig_al):
+        ag.notify(sig, sig_al, 1, 1 - ag.rank, "set", 8, NOTIFY)
+        while sig_al.words(8)[0] != 1:
+            yield
+        yield from ag.wait(sig, sig_al, 1, 0, 8, "acquire", WAIT)
+
+    found, text = only(run(body))
+    assert "passed" not in text and found.why.startswith("each waits for the next")
+
+
+def test_a_host_write_that_wiped_a_signal_is_named():
+    def body(ag, pid, n, sig, sig_al):
+        if ag.rank == 0:
+            yield
+            ag.notify(sig, sig_al, 1, 1, "set", 8, NOTIFY)
+        else:
+            yield from ag.wait(sig, sig_al, 1, 1, 8, "acquire", WAIT)
+
+    driver = Driver(2)
+    sig = driver.malloc(64, "sig")
+    kernel = HandKernel(body, args=["sig"], sites=(NOTIFY,))
+    driver.launch(kernel, sig, ranks=[0])
+    driver.sync()
+    driver.zero(sig, 64, ranks=[1])
+    driver.launch(kernel, sig, ranks=[1])
+    driver.sync()
+    assert sorted(driver.kinds()) == ["deadlock", "race"]  # the signal and the host write are unordered
+    found = next(found for found in driver.findings if found.kind == "tdist.deadlock")
+    text = to_text(found, width=400)
+    assert "no signal has written it" not in text
+    assert "a signal had come (1 by rank 0 program 0 at k.py:3), and the zero_ of rank 1's host at h.py:50" in text
+    assert found.why == "the signal had come, and a plain or host write replaced it before the wait saw it"
+    assert found.cure.startswith("zero signals before anybody may signal them")
+
+
+def test_a_store_of_a_kernel_that_wiped_a_signal_is_named():
+    def body(ag, pid, n, sig, sig_al):
+        if ag.rank == 0:
+            ag.notify(sig, sig_al, 1, 1, "set", 8, NOTIFY)
+            yield
+            return
+        while sig_al.words(8)[0] != 1:
+            yield
+        ag.wr(sig_al, 0, 1, 0, 8, site(8, "store", "sig"))
+        sig_al.words(8)[0] = 0
+        yield from ag.wait(sig, sig_al, 1, 1, 8, "acquire", WAIT)
+
+    text = "\n".join(to_text(found, width=400) for found in run(body).findings)
+    assert "a signal had come (1 by rank 0 program 0 at k.py:3), and a plain write replaced it" in text
+    assert "plain writes to it: the store of rank 1 program 0 at k.py:8" in text
+
+
+def test_a_store_that_took_a_signal_back_after_it_was_seen_is_not_the_cause():
+    def body(ag, pid, n, sig, sig_al):
+        if ag.rank == 0:
+            ag.notify(sig, sig_al, 1, 1, "set", 8, NOTIFY)
+            yield
+            return
+        for _ in range(2):
+            yield from ag.wait(sig, sig_al, 1, 1, 8, "acquire", WAIT)
+            ag.wr(sig_al, 0, 1, 0, 8, site(8, "store", "sig"))
+            sig_al.words(8)[0] = 0
+
+    found = next(found for found in run(body).findings if found.kind == "tdist.deadlock")
+    assert found.why == "no agent that can still run writes what is waited for"
+    assert "a signal had come (1 by rank 0 program 0 at k.py:3)" in found.got
 
 
 def test_packed_slots_show_the_slot_arithmetic():

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tdist.findings import Finding, Party, make
+from tdist.findings.kinds import OVERSHOOT_OF_ADD, kind_of
 from tdist.platforms.sim.agents import Agent, AtPoll, AtWait
 from tdist.platforms.sim.barriers import NAMES, AtBarrier, Missing
 from tdist.platforms.sim.hosts import Free, Host, Malloc
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
-from tdist.platforms.sim.words import Word
+from tdist.platforms.sim.words import Wiped, Word
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.engine import Engine
@@ -126,7 +127,8 @@ def _deadlock(engine: Engine, blocked: list[Agent], missing: list[Missing]) -> F
         parties,
         expected=_first(shown, expected_of),
         got=_first(shown, got_of),
-        why=_why(cycle),
+        why=_why(blocked, cycle),
+        cure=_cure(blocked),
         waiting=len(blocked),
         agents=sum(launch.participants for s in engine.streams if (launch := s.current or s.last_launch)),
         graph=[_edge(engine, ag) for ag in blocked],
@@ -196,11 +198,51 @@ def why_blocked(ag: Agent) -> str:
 def _last_write(word: Word, ag: Agent) -> str:
     """Who wrote it last; with the launch if that is not the waiter's own number."""
     if word.last is None:
-        return "no signal has written it"
+        return "no signal has written it" if word.wiped is None else _replaced(word.wiped, ag)
     who, site, value = word.last
     said = "" if value == word.mem[word.index] else f" ({value})"
     launch = "" if who.launch == ag.launch_id else f", launch {who.launch}"
     return f"last written{said} by {who}{launch} at {site}"
+
+
+def _replaced(wiped: Wiped, ag: Agent) -> str:
+    """The signal that had come and the plain or host write that took its place."""
+    who, site, value = wiped.signal
+    launch = "" if who.launch == ag.launch_id else f", launch {who.launch}"
+    came = f"a signal had come ({value} by {who}{launch} at {site})"
+    if wiped.who is None:
+        return f"{came}, and a plain write replaced it"
+    op = getattr(wiped.site, "op", "") or "write"
+    at = f" at {wiped.site}" if getattr(wiped.site, "line", None) else ""
+    return f"{came}, and the {op} of rank {wiped.who.rank}'s host{at} replaced it"
+
+
+def _plain_writers(engine: Engine, word: Word) -> list[str]:
+    """Kernel stores to a word whose signal they replaced, as far as the detector remembers them."""
+    if word.wiped is None or word.wiped.who is not None or engine.detector is None:
+        return []
+    records = engine.detector.plain_records(word.al, word.off, word.off + word.width)
+    stores = {f"the {r.ws.op} of {r.ww} at {r.ws}": None for r in records if r.ww is not None and r.ws is not None}
+    return [f"plain writes to it: {', '.join(list(stores)[:_STRAYS_SHOWN])}"] if stores else []
+
+
+def _passed(ag: Agent) -> bool:
+    """Whether the word has gone past what the agent waits for. A 0 is waited for where somebody resets the word."""
+    at = ag.blocked
+    if not isinstance(at, AtWait) or at.word.last is None or not at.word.signal:
+        return False
+    return 0 != at.want < at.word.last[2]
+
+
+def _lost(ag: Agent) -> bool:
+    """Whether the signal that the agent waits for had come in its launch, and was replaced before a wait saw it."""
+    at = ag.blocked
+    if not isinstance(at, AtWait) or at.word.last is not None or at.word.wiped is None:
+        return False
+    who, _, value = at.word.wiped.signal
+    if value != at.want or who.launch is None or who.launch < ag.launch_id:
+        return False
+    return all(seen.value != value for seen in at.word.observed.values())
 
 
 def _wait_party(engine: Engine, ag: Agent) -> Party:
@@ -210,7 +252,7 @@ def _wait_party(engine: Engine, ag: Agent) -> Party:
         return ag.party(site_of(ag), note=why_blocked(ag))
     notes = [why_blocked(ag), *_slot_arithmetic(ag)]
     if word.last is None:
-        notes += [*_strays(ag, word), *_could_write(engine, word)]
+        notes += [*_plain_writers(engine, word), *_strays(ag, word), *_could_write(engine, word)]
     return ag.party(site_of(ag), word.title, word.spot(), "\n".join(notes[:_LINES_SHOWN]))
 
 
@@ -224,8 +266,7 @@ def _slot_arithmetic(ag: Agent) -> list[str]:
     if at.slot:
         packed = word.off - at.slot * (LINE_BYTES - width)
         notes += _holds(word.al, packed, width, at.want, f"slot {at.slot} of a packed array")
-    last = word.last
-    if last is not None and last[2] > at.want and word.signal:
+    if _passed(ag):
         notes.append(f"the value has passed {at.want}: a later signal came before this poll (overshoot)")
     return notes
 
@@ -321,8 +362,13 @@ def _edge(engine: Engine, ag: Agent) -> dict[str, Any]:
 
 
 def _waits_for(engine: Engine, ag: Agent) -> set[int]:
-    """Ranks that an agent may wait for: the word's last writer, or all whose kernels signal that tensor."""
+    """Ranks that an agent may wait for: the word's last writer, or all whose kernels signal that tensor.
+
+    Nobody, where what it waits for has come and gone.
+    """
     at = ag.blocked
+    if _passed(ag) or _lost(ag):
+        return set()
     if isinstance(at, AtBarrier):
         here = {other.rank for other in engine.barriers.arrived}
         full = {s.rank for s in engine.streams if s.current and s.current.arrived == s.current.participants}
@@ -366,11 +412,25 @@ def _back_to(graph: dict[Node, set[Node]], start: Node) -> list[Node]:
     return []
 
 
-def _why(cycle: list[Node]) -> str | None:
+def _why(blocked: list[Agent], cycle: list[Node]) -> str | None:
+    """What has come and gone before who waits for whom: it ends no wait any more, whatever the others do."""
+    if any(map(_lost, blocked)):
+        return "the signal had come, and a plain or host write replaced it before the wait saw it"
+    if any(map(_passed, blocked)):
+        return "the word has passed the value that the wait needs: a wait compares for equality (overshoot)"
     if not cycle:
         return None
     steps = [f"rank {rank} at {where}" for rank, where in (*cycle, cycle[0])]
     return "each waits for the next: " + " → ".join(steps)
+
+
+def _cure(blocked: list[Agent]) -> str | None:
+    if any(map(_lost, blocked)):
+        return "zero signals before anybody may signal them: zero_(), synchronize, host barrier, then launch"
+    passed = [ag.blocked.word for ag in blocked if _passed(ag) and isinstance(ag.blocked, AtWait)]
+    if not passed:
+        return None
+    return OVERSHOOT_OF_ADD if any(word.adds for word in passed) else kind_of("overshoot").cure
 
 
 # -------------------------------------------------------------------- hosts

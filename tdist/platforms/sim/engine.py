@@ -467,7 +467,7 @@ class Engine:
             nbytes = span.rows * span.width
             self._note_write(stream, span, op.site)
             span.bytes().copy_(op.data[start : start + nbytes].view(span.rows, span.width))
-            self._written(span)
+            self._written(stream, span, op.site)
             start += nbytes
         if self.tracer is not None:
             self.tracer.host_write(stream, op)
@@ -481,7 +481,7 @@ class Engine:
             self._note_write(stream, span, op.site)
         op.carry_out()
         for span in op.target.spans:
-            self._written(span)
+            self._written(stream, span, op.site)
         if self.tracer is not None:
             self.tracer.host_copy(stream, op)
 
@@ -494,9 +494,10 @@ class Engine:
         if self.guard is not None and span.al.guards:
             self.guard.written(stream.clocks, stream.who, span.al, *box, site)
 
-    def _written(self, span: Span) -> None:
+    def _written(self, stream: Stream, span: Span, site: Any) -> None:
         span.al.version += 1
-        self.words.plain_write(span.al, span.off, span.off + (span.rows - 1) * span.stride + span.width)
+        end = span.off + (span.rows - 1) * span.stride + span.width
+        self.words.plain_write(span.al, span.off, end, stream.who, site)
 
     # ---------------------------------------------------------------- findings and the end
 

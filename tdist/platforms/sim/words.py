@@ -47,6 +47,15 @@ class Record:
 
 
 @dataclass(slots=True)
+class Wiped:
+    """A signal that a plain or host write replaced. `who` and `site` are None if only the value shows the write."""
+
+    signal: tuple[Who, Site, int]
+    who: Who | None
+    site: Any
+
+
+@dataclass(slots=True)
 class Waiter:
     """A blocked agent, woken when the word equals `value`, or (`until_change`) when it differs from it."""
 
@@ -64,6 +73,7 @@ class Word:
 
     `fresh`: nobody has initialised the memory; the SETs that came all the same, else None. `polled`: somebody has
     waited for it or polled it. `line`: the words of its 64-byte line by address; None as long as it has one of its own.
+    `wiped`: the last signal that a plain or host write replaced.
     """
 
     __slots__ = (
@@ -91,6 +101,7 @@ class Word:
         "value",
         "waiters",
         "width",
+        "wiped",
     )
 
     def __init__(self, al: Allocation, off: int, width: int, arg: str | None = None) -> None:
@@ -113,6 +124,7 @@ class Word:
         self.observed: dict[int, Record] = {}
         self.waiters: list[Waiter] = []
         self.last: tuple[Who, Site, int] | None = None
+        self.wiped: Wiped | None = None
         self.signal = False
         self.polled = False
         self.fresh: list[Record] | None = None
@@ -153,8 +165,10 @@ class Word:
             self.value = now
         return now
 
-    def forget(self) -> None:
-        """A plain or host write: nothing is released any more, to waits or atomics."""
+    def forget(self, who: Who | None = None, site: Any = None) -> None:
+        """A plain or host write, by `who` if known: nothing is released any more, to waits or atomics."""
+        if self.last is not None:
+            self.wiped = Wiped(self.last, who, site)
         self.clock = self.held = self.local = self.held_local = None
         self.lock = self.last = self.fresh = None
         self.sets.clear()
@@ -287,13 +301,13 @@ class SyncWords:
         if self.guard is not None:
             self.guard.forget(word)
 
-    def plain_write(self, al: Allocation, lo: int, hi: int) -> None:
-        """A plain or host write has changed bytes `[lo, hi)`: the words there release nothing; waiters look again."""
+    def plain_write(self, al: Allocation, lo: int, hi: int, who: Who | None = None, site: Any = None) -> None:
+        """A plain or host write of `who` has changed bytes `[lo, hi)`: words there release nothing; waiters look."""
         if not al.sync:
             return
         for off, word in al.sync.items():
             if off < hi and off + word.width > lo:
-                word.forget()
+                word.forget(who, site)
                 word.value = word.mem[word.index]
                 self._wake(word)
 
