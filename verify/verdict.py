@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tdist.findings import Finding
+from tdist.findings import Finding, Severity
 from tdist.findings.kinds import PREFIX
 
 if TYPE_CHECKING:
@@ -161,23 +161,31 @@ def _told(finding: Finding) -> str:
 
 
 def _stands_alone(report: Report, computation: Sequence[Finding]) -> bool:
-    """Whether a run met one of these without any failing finding about synchronisation."""
+    """Whether a run met one of these without any failing finding about synchronisation that could be its cause."""
     profile, keys = report.options.profile, {finding.key for finding in computation}
-    for findings in _findings_by_run(report):
+    for findings, memory in _findings_by_run(report):
         failing = [finding for finding in findings if finding.fails(profile)]
         met = any(finding.key in keys for finding in failing)
-        if met and all(group_of(finding) != SYNCHRONISATION for finding in failing):
+        if met and not any(_may_change_values(finding, memory) for finding in failing):
             return True
     return False
 
 
-def _findings_by_run(report: Report) -> Iterator[tuple[Finding, ...]]:
+def _may_change_values(finding: Finding, memory: str) -> bool:
+    """Whether wrong values may follow from it. A hazard of the chip changes none in the simulator's plain memory."""
+    harmless = finding.severity is Severity.HAZARD and memory != "adversarial"
+    return group_of(finding) == SYNCHRONISATION and not harmless
+
+
+def _findings_by_run(report: Report) -> Iterator[tuple[tuple[Finding, ...], str]]:
+    """What each run met, and the memory that it had."""
+    asked = report.options.memory
     for result in report.modes:
         for step in result.steps:
             if step.runs:
-                yield from (run.findings for run in step.runs)
+                yield from ((run.findings, run.planned.spec.world.get("memory", asked)) for run in step.runs)
             else:
-                yield step.findings
+                yield step.findings, asked
 
 
 # ------------------------------------------------------------------ the table

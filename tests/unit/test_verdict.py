@@ -106,6 +106,27 @@ def test_the_evidence_names_kinds_and_places_and_what_may_follow():
     )
 
 
+@pytest.mark.parametrize(("memory", "expected"), [("plain", BOTH), ("adversarial", SYNCHRONISATION)])
+def test_nothing_follows_from_a_hazard_that_changes_no_value(memory, expected):
+    hazard = make("hazard.stale-cache", [party(1), party(2)], first="store", second="load", tensor="x")
+    output = make("uninitialised", [party(3, "output")], tensor="output out")
+    poison = StepResult("poison", findings=(hazard, output))
+    whole = report((exact(), poison))
+    verdict = judge(replace(whole, options=replace(OPTIONS, profile="ascend", memory=memory)))
+    assert verdict is not None and verdict.kind == expected
+    assert any("may follow" in line for line in verdict.evidence) == (memory == "adversarial")
+
+
+def test_a_search_run_has_the_memory_of_its_own_plan():
+    hazard = make("hazard.stale-cache", [party(1), party(2)], first="store", second="load", tensor="x")
+    step = searched(FINE)
+    index = next(i for i, run in enumerate(step.runs) if run.planned.spec.world["memory"] == "adversarial")
+    for met, expected in ((index, SYNCHRONISATION), (0, BOTH)):
+        whole = report((exact(), searched(FINE, findings={met: (hazard, WILD)})))
+        verdict = judge(replace(whole, options=replace(OPTIONS, profile="ascend")))
+        assert verdict is not None and verdict.kind == expected
+
+
 def test_two_programs_at_one_line_overlap_but_two_launches_or_ranks_do_not():
     assert group_of(OVERLAP) == COMPUTATION
     assert group_of(race(5, 5)) == SYNCHRONISATION
