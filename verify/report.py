@@ -57,15 +57,28 @@ def render_conclusion(report: Report, console: Console) -> None:
     _render_kind_of_bug(report, console)
     if report.compiled is not None:
         _render_compiled(report, console)
-    verdict = (report.verdict.upper(), _VERDICTS[report.verdict])
     runs = "1 run" if len(report.modes) == 1 else f"{len(report.modes)} runs"
-    console.print(Text.assemble(verdict, f"  {report.operator}, {runs} in {report.seconds:.1f} s"))
+    _line_of(console, *_headline(report), f"  {report.operator}, {runs} in {report.seconds:.1f} s")
     _render_remarks(report, console)
     console.print("Not seen by this run:", style="dim")
     for limit in _all_limits(report):
         _line(console, 2, f"- {limit}", "dim")
     console.print(f"seed {report.options.seed}; replay:")
     console.print(f"  {report.options.replay()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _headline(report: Report) -> tuple[tuple[str, str], ...]:
+    """The verdict, and under which profile it holds where hazards would turn it."""
+    verdict, hazards = report.verdict.upper(), len(report.would_fail_under_ascend)
+    if report.verdict != "verified" or not hazards:
+        return ((verdict, _VERDICTS[report.verdict]),)
+    which = f"under profile {report.options.profile}: {counted(hazards, 'hazard')} would fail --profile ascend"
+    return ((f"{verdict} {which}", "bold yellow"),)
+
+
+def _line_of(console: Console, *parts: str | tuple[str, str]) -> None:
+    """One line of styled parts, whole whatever its length."""
+    console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _render_kind_of_bug(report: Report, console: Console) -> None:
@@ -282,6 +295,8 @@ def _render_who_decided(report: Report, console: Console) -> None:
 def report_json(report: Report) -> dict[str, Any]:
     """The report as JSON values.
 
+    `would_fail_under_ascend` counts hazards that the profile of the run lets pass.
+
     Version 2 has the runs of the search step (`runs`, `left_out`, `found_by`), suppressions, and `kind_of_bug` for what
     was `diagnosis`.
 
@@ -294,6 +309,7 @@ def report_json(report: Report) -> dict[str, Any]:
             "schema_version": SCHEMA_VERSION,
             "operator": report.operator,
             "verdict": report.verdict,
+            "would_fail_under_ascend": len(report.would_fail_under_ascend),
             "options": report.options.to_json() | {"operator": report.operator},
             "cases": [{**asdict(case), "shape": dict(case.shape)} for case in report.cases],
             "modes": [_mode_json(result, profile) for result in report.modes],

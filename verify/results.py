@@ -173,6 +173,11 @@ class Report:
         return {0: "verified", 1: "failed"}.get(self.exit_code, "undecided")
 
     @property
+    def would_fail_under_ascend(self) -> list[Finding]:
+        """Hazards that the profile of this run lets pass; suppressed ones would not fail either."""
+        return finding_weights(self.log, self.options.profile)["hazards"]
+
+    @property
     def exit_code(self) -> int:
         """0 verified, else the gravest reason why not."""
         return max(self.simulated_exit_code, self.compiled.exit_code if self.compiled else 0)

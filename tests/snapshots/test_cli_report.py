@@ -119,8 +119,11 @@ def test_what_did_not_decide_stands_below_the_verdict():
     whole = Report("op", options, (case,), (mode,), "", 0.0, "mine.py", ())
     out = io.StringIO()
     render_report(whole, Console(file=out, width=160, color_system=None))
-    below = out.getvalue().partition("VERIFIED  op")[2].splitlines()[1:3]
+    headline = "VERIFIED under profile seed: 1 hazard would fail --profile ascend  op"
+    below = out.getvalue().partition(headline)[2].splitlines()[1:3]
     assert below == [
         f"  hazard, did not decide: {hazard.title}; mine.py:40",
         f"  note, did not decide: {lost.title}; mine.py:30",
     ]
+    assert whole.exit_code == 0
+    assert report_json(whole)["verdict"] == "verified" and report_json(whole)["would_fail_under_ascend"] == 1
