@@ -32,6 +32,8 @@ Words of the report (more in docs/operators.md):
   search                integers of a small shape under many schedules and situations (--plan lists them)
   weak, drained pipes   loads and stores may be in flight until a fence; or every operation is finished before the
                         next, as with inject-barrier-all-sync
+  worst error/allowed   largest error in units of what is allowed there; rounding to the output's type alone
+                        may bring it close to 1, and up to 1 passes
   MERE, MARE            mean and maximum relative error as CANN defines them; they do not decide
   bound                 |y-g| within what float32 sums in any order may differ by, from |A||B| and the terms
   bias                  RMSE at most twice that of torch in the same precision, mean error no larger than chance
