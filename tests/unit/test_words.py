@@ -169,21 +169,24 @@ def test_two_adds_are_no_finding_and_add_beside_set_is():
     assert run(mixed).lines() == [("concurrent-set", (6, 3))]
 
 
-def test_overshoot_is_found_when_the_wait_came_first():
-    """Two steps ahead without a credit: the second SET is not ordered after the poll of the first."""
+@pytest.mark.parametrize("op", [SET, ADD])
+def test_overshoot_is_found_when_the_wait_came_first(op):
+    """Two steps ahead without a credit: the second signal is not ordered after the poll of the first."""
 
     def body(ag, pid, n, data, data_al, sig, sig_al):
         for i in (1, 2):
             if ag.rank == 0:
                 yield
-                ag.notify(sig, sig_al, i, 1, SET, 8, NOTIFY)
+                ag.notify(sig, sig_al, i if op == SET else 1, 1, op, 8, NOTIFY)
                 for _ in range(4):
                     yield
             else:
                 yield from ag.wait(sig, sig_al, 1, i, 8, "acquire", WAIT)
 
-    found = {tuple(run(body, scheduler="random", seed=seed).lines()) for seed in range(30)}
-    assert found == {(("overshoot", (4, 3)),), (("deadlock", (4,)),)}
+    runs = [run(body, scheduler="random", seed=seed) for seed in range(30)]
+    assert {tuple(driver.lines()) for driver in runs} == {(("overshoot", (4, 3)),), (("deadlock", (4,)),)}
+    for found in (found for driver in runs for found in driver.findings):
+        assert ("running total (n × epoch)" in found.cure) == (op == ADD)
 
 
 def test_a_credit_prevents_overshoot():

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tdist.findings import Party, Severity, make
+from tdist.findings.kinds import OVERSHOOT_OF_ADD
 from tdist.platforms.sim.atomics import read_modify_write, wrap
 from tdist.platforms.sim.clocks import AgentClocks, Clock, WordClock, join_words
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
@@ -586,7 +587,7 @@ class SyncWords:
                 late.append(seen)
         for seen in late:
             if seen.value != record.value:
-                self._overshoot(word, seen, record)
+                self._overshoot(word, seen, record, is_set)
         if is_set:
             seen_by.clear()
             for seen in late:
@@ -617,7 +618,7 @@ class SyncWords:
         parties = [word_party(r.who, r.site, word, f"wrote {r.value}") for r in (first, second)]
         self.report(make("concurrent-set", parties, tensor=word.title, profile="seed", word=word.place()))
 
-    def _overshoot(self, word: Word, seen: Record, record: Record) -> None:
+    def _overshoot(self, word: Word, seen: Record, record: Record, is_set: bool) -> None:
         parties = [
             word_party(seen.who, seen.site, word, f"polled until {seen.value}"),
             word_party(record.who, record.site, word, f"made it {record.value}"),
@@ -628,6 +629,7 @@ class SyncWords:
                 parties,
                 expected=f"{word.place()} stays {seen.value} until the wait has seen it",
                 got=f"a write that leaves {record.value} there may come first; the wait would never end",
+                cure=None if is_set else OVERSHOOT_OF_ADD,
                 tensor=word.title,
                 profile="seed",
             )
