@@ -25,10 +25,10 @@ from tdist.verify.beside import Beside, beside
 from tdist.verify.failures import failures_of
 from tdist.verify.loader import absolute_spec
 from tdist.verify.modes import Mode, modes_for
-from tdist.verify.operator import Case, Operator, check_nranks
+from tdist.verify.operator import Case, Operator, check_nranks, format_shape
 from tdist.verify.options import Options
 from tdist.verify.plan import plan, setting_of
-from tdist.verify.rank_job import Job
+from tdist.verify.rank_job import Job, LaunchResult, tile_elements
 from tdist.verify.results import Failure, ModeResult, Report, StepResult, finding_weights
 from tdist.verify.search import RERUN_FROM, SEARCH, search
 from tdist.verify.situations import SITUATIONS, not_run
@@ -264,17 +264,20 @@ def _judge_poison(
     for rank, (first, second) in enumerate(zip(exact.ranks, poison.ranks, strict=True)):
         for launch, (one, other) in enumerate(zip(first or (), second or (), strict=False)):
             for output in one.checksums:
-                found += _differences(operator, rank, launch, output, one.checksums[output], other.checksums[output])
+                found += _differences(operator, rank, launch, output, one, other)
     return replace(poison, findings=poison.findings + accept(found, suppressions))
 
 
 def _differences(
-    operator: Operator, rank: int, launch: int, output: str, first: list[int], second: list[int]
+    operator: Operator, rank: int, launch: int, output: str, one: LaunchResult, other: LaunchResult
 ) -> list[Finding]:
-    tiles = [index for index, pair in enumerate(zip(first, second, strict=True)) if pair[0] != pair[1]]
+    sums = list(zip(one.checksums[output], other.checksums[output], strict=True))
+    tiles = [index for index, (first, second) in enumerate(sums) if first != second]
     if not tiles:
         return []
-    where = f"{len(tiles)} of {len(first)} tiles, the first is tile {tiles[0]} in row-major order"
+    tiling = one.tilings.get(output)
+    elements = f", elements {tile_elements(*tiling, tiles[0])}" if tiling else ""
+    where = f"{len(tiles)} of {len(sums)} tiles, the first is tile {tiles[0]} in row-major order{elements}"
     code = getattr(operator.host, "__code__", None)
     line = code.co_firstlineno if code else None
     party = Party(
@@ -306,6 +309,7 @@ def _limits(operator: Operator, options: Options, modes: list[ModeResult]) -> tu
         f"{_schedules_seen(options, modes)}: other interleavings were not run{_explored(modes)}",
         _launches_seen(operator, options),
         *_situations_missed(operator, options, modes),
+        _shapes_seen(operator, options, modes),
         _hardware_limit(options),
     ]
     if not options.detect:
@@ -335,6 +339,18 @@ def _explored(modes: Sequence[ModeResult]) -> str:
     if not found:
         return ""
     return ", but for the exhaustive step's case" if all(each.complete for each in found) else ", nor all of one case"
+
+
+def _shapes_seen(operator: Operator, options: Options, modes: Sequence[ModeResult]) -> str:
+    """The one shape that was asked for, and the small ones of the search step."""
+    asked = format_shape({**operator.shape, **options.shape})
+    by_step: dict[str, dict[str, None]] = {}
+    for step in (step for result in modes for step in result.steps if step.runs):
+        shapes = (format_shape(run.planned.spec.job.case.shape) for run in step.runs)
+        by_step.setdefault(step.name, {}).update(dict.fromkeys(shapes))
+    more = "".join(f", and in the {name} step {' and '.join(shapes)}" for name, shapes in by_step.items())
+    depends = "faults that depend on the shape, such as 64-byte lines that two ranks share, may show at another"
+    return f"one shape: {asked}{more}: {depends} (--shape)"
 
 
 def _situations_missed(operator: Operator, options: Options, modes: Sequence[ModeResult]) -> list[str]:
