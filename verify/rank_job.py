@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tdist.errors import EnvironmentUnfit, TdistError, UsageError, WorldStopped
+from tdist.errors import EnvironmentUnfit, Place, TdistError, UsageError, WorldStopped
 from tdist.golden import Reference
 from tdist.platforms.base import RankRuntime, on_behalf_of
 from tdist.verify.heap import release_shmem
@@ -55,15 +56,20 @@ class Job:
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """One launch on one rank: comparisons by output name, and a checksum of each tile of each output."""
+    """One launch on one rank: comparisons by output name, and a checksum of each tile of each output.
+
+    `tilings`: the shape of each output and the extents of a tile, to say which elements a checksum is of.
+    """
 
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     checksums: dict[str, list[int]] = field(default_factory=dict)
+    tilings: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LaunchResult:
         named = {name: _comparison(fields) for name, fields in value["comparisons"].items()}
-        return cls(named, dict(value["checksums"]))
+        tilings = {name: (tuple(shape), tuple(tile)) for name, (shape, tile) in value.get("tilings", {}).items()}
+        return cls(named, dict(value["checksums"]), tilings)
 
 
 def _comparison(fields: Mapping[str, Any]) -> Comparison:
@@ -212,12 +218,13 @@ def _result(
     with _users_code(operator, "tile=…", operator.host):
         tile = operator.tile_of(job.case)
     checksums = {name: tile_checksums(value, tile) for name, value in outputs.items()}
+    tilings = {name: (tuple(value.shape), tile) for name, value in outputs.items()}
     if not job.judge:
-        return LaunchResult(checksums=checksums)
+        return LaunchResult(checksums=checksums, tilings=tilings)
     setting = Setting(rt.nranks, job.rtol, job.atol, tile, operator.low_precision_partials)
     references = _references(rt, operator, job.case, launch, inputs, outputs)
     compared = {name: compare(job.policy, value, references[name], setting) for name, value in outputs.items()}
-    return LaunchResult(compared, checksums)
+    return LaunchResult(compared, checksums, tilings)
 
 
 def _references(
@@ -282,31 +289,52 @@ def _users_code(operator: Operator, what: str, function: Callable[..., Any] | No
     except (WorldStopped, EnvironmentUnfit):
         raise
     except TdistError as error:
+        place = _place(operator, function, error)
         if str(operator.source) in str(error):
+            error.at(error.place or place)
             raise
-        raise TdistError(f"{_place(operator, function, error)}: {what} of {operator.name}: {error}") from error
+        told = f"{_at(operator, function, error)}: {what} of {operator.name}: {error}"
+        raise TdistError(told).at(error.place or place) from error
     except (Exception, SystemExit) as error:
-        told = f"{type(error).__name__}: {error}{_hint(error)}"
-        raise TdistError(f"{_place(operator, function, error)}: {what} of {operator.name} raised {told}") from error
+        told = f"{what} of {operator.name} raised {type(error).__name__}: {error}{_hint(error)}"
+        place = _place(operator, function, error)
+        raise TdistError(f"{_at(operator, function, error)}: {told}").at(place) from error
 
 
-def _place(operator: Operator, function: Callable[..., Any] | None, error: BaseException) -> str:
+def _at(operator: Operator, function: Callable[..., Any] | None, error: BaseException) -> str:
+    """The place of `error` in words, with the line where one of the user's was left."""
+    frame = _users_frame(operator, error)
+    if frame is None:
+        return defined_at(function, operator.source)
+    return f"{frame.filename}:{frame.lineno}: `{frame.line}`"
+
+
+def _place(operator: Operator, function: Callable[..., Any] | None, error: BaseException) -> Place:
+    frame = _users_frame(operator, error)
+    return _definition(function, operator.source) if frame is None else (frame.filename, frame.lineno)
+
+
+def _users_frame(operator: Operator, error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of `error` in the operator's file."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(operator.source)]
-    if frames:
-        return f"{frames[-1].filename}:{frames[-1].lineno}: `{frames[-1].line}`"
-    return defined_at(function, operator.source)
+    return frames[-1] if frames else None
 
 
 def defined_at(function: Callable[..., Any] | None, source: Path) -> str:
     """`file:line` of a function or class, as far as it is known."""
+    file, line = _definition(function, source)
+    return file if line is None else f"{file}:{line}"
+
+
+def _definition(function: Callable[..., Any] | None, source: Path) -> Place:
     try:
         defined = inspect.unwrap(function) if callable(function) else None
         code = getattr(defined, "__code__", None)
         if code is not None:
-            return f"{code.co_filename}:{code.co_firstlineno}"
-        return f"{inspect.getsourcefile(defined)}:{inspect.getsourcelines(defined)[1]}"  # pyright: ignore[reportArgumentType]
+            return code.co_filename, code.co_firstlineno
+        return str(inspect.getsourcefile(defined)), inspect.getsourcelines(defined)[1]  # pyright: ignore[reportArgumentType]
     except (OSError, TypeError, ValueError):
-        return str(source)
+        return str(source), None
 
 
 def _hint(error: BaseException) -> str:
@@ -322,6 +350,25 @@ def tile_checksums(value: torch.Tensor, tile: tuple[int, ...]) -> list[int]:
         return [_crc(chunk) for chunk in chunks]
     flat = value.reshape(-1, value.shape[-1])
     return [_crc(piece) for rows in flat.split(tile[-2]) for piece in rows.split(tile[-1], dim=1)]
+
+
+def tile_elements(shape: tuple[int, ...], tile: tuple[int, ...], index: int) -> str:
+    """The elements that checksum number `index` of an output of that shape is of, as a Python index.
+
+    What has more than two dimensions, or fewer than the tile, is named by the two (one) that tiles are cut from.
+    """
+    if len(shape) < 2 or len(tile) < 2:
+        elems, extent = math.prod(shape), tile[-1] if tile else 1
+        flat = "" if len(shape) < 2 else " of it as one row"
+        return f"[{_extent(index, extent, elems)}]{flat}"
+    rows, columns = math.prod(shape[:-1]), shape[-1]
+    down, across = divmod(index, -(-columns // tile[-1]))
+    flat = "" if len(shape) == 2 else f" of it as {rows} rows of {columns}"
+    return f"[{_extent(down, tile[-2], rows)}, {_extent(across, tile[-1], columns)}]{flat}"
+
+
+def _extent(number: int, extent: int, end: int) -> str:
+    return f"{number * extent}:{min((number + 1) * extent, end)}"
 
 
 def _crc(piece: torch.Tensor) -> int:

@@ -209,7 +209,7 @@ _TABLE: Final = (
         "Two runs that differ only in the poison of fresh memory and masked-off lanes gave different outputs.",
         "a value that was not written before it was read reaches an output, an address, a branch or a mask",
         "write the memory before it is read, and order the write before the read; where a mask turned the lane off, "
-        "give that load `other=`",
+        "give that load `other=`; or nobody stored these elements of the output (a rank, program or tail without work)",
     ),
     Kind(
         "grid-too-large",
