@@ -23,6 +23,12 @@ OVERSHOOT_OF_ADD: Final = (
 )
 """What to try against an overshoot by an ADD."""
 
+OWN_LINES: Final = (
+    "the allocator rounds to 16 bytes, so neighbours can share a line: allocate whole slots of 64 bytes "
+    "(SIGNAL_SLOT_STRIDE elements), one more than needed, and leave the first one free (`signals[1:]`)"
+)
+"""What to try against a line that two tensors share."""
+
 
 @dataclass(frozen=True)
 class Kind:

@@ -246,6 +246,7 @@ def test_line_sharing(first, second, severity):
     driver = run(body)
     assert driver.lines() == [("line-sharing", (3, 6))]
     assert driver.findings[0].severity.value == severity
+    assert driver.findings[0].title.endswith("line of sig") and "64 bytes apart" in driver.findings[0].cure
 
 
 def test_slots_64_bytes_apart_share_no_line_and_neighbouring_tensors_may():
@@ -264,7 +265,34 @@ def test_slots_64_bytes_apart_share_no_line_and_neighbouring_tensors_may():
     driver.launch(HandKernel(neighbours), first, second)
     driver.sync()
     assert driver.lines() == [("line-sharing", (3, 6))]
-    assert driver.findings[0].severity is Severity.ERROR
+    (found,) = driver.findings
+    assert found.severity is Severity.ERROR
+    assert found.title.endswith("line of sig (allocated as `second`) and of its neighbour sig (allocated as `first`)")
+    assert "leave the first one free" in found.cure
+
+
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_a_store_to_a_neighbour_in_the_line_of_a_set_names_both_tensors(plain_first):
+    driver = Driver(2)
+    inbox, sig, came = driver.malloc(8, "inbox"), driver.malloc(64, "sig"), []
+
+    def body(ag, pid, n, a, a_al, b, b_al):
+        while (ag.rank == 0) == plain_first and not came:  # no edge: only to make it come second
+            yield
+        if ag.rank:
+            ag.wr(driver.al(inbox[0]), 0, 1, 0, 8, site(5, "store", "inbox"))
+        else:
+            ag.notify(b, b_al, 1, 0, SET, 8, NOTIFY)
+        came.append(ag.rank)
+        yield
+
+    driver.launch(HandKernel(body), inbox, sig)
+    driver.sync()
+    assert driver.lines() == [("line-sharing", (5, 3) if plain_first else (3, 5))]
+    (found,) = driver.findings
+    assert found.title == "shared line: two writers in one 64-byte line of sig and of its neighbour inbox"
+    assert {party.tensor for party in found.parties} == {"sig", "inbox"}
+    assert "leave the first one free" in found.cure
 
 
 @pytest.mark.parametrize("plain_first", [True, False])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tdist.findings import Finding, Party, Severity, make
+from tdist.findings.kinds import OWN_LINES
 from tdist.platforms.sim.clocks import AgentClocks
 from tdist.platforms.sim.memory import LINE_BYTES, AddressSpace, Allocation
 from tdist.platforms.sim.race_report import tensor_name
@@ -184,8 +185,9 @@ class LineGuard:
         return found[1]
 
     def _report(self, word: Word, record: Record, who: Any, site: Any, al: Allocation, first_plain: bool) -> None:
+        other = tensor_name(al, getattr(site, "arg", None))
         signal = _party(record.who, record.site, word.title, f"element {word.index} (byte {word.off})")
-        plain = _party(who, site, tensor_name(al, getattr(site, "arg", None)), "other bytes of its 64-byte line")
+        plain = _party(who, site, other, "other bytes of its 64-byte line")
         self.report(
             make(
                 "line-sharing",
@@ -193,10 +195,16 @@ class LineGuard:
                 severity=Severity.ERROR,
                 expected=f"no other write in the 64-byte line of {word.place()}",
                 got="an unordered write to other bytes of the line, which the signal's write-back can undo",
-                tensor=word.title,
+                cure=None if al is word.al else OWN_LINES,
+                tensor=tensors_of(word.title, other, al is word.al),
                 profile="seed",
             )
         )
+
+
+def tensors_of(signalled: str, other: str, same: bool) -> str:
+    """What the title of a shared line calls the memory that both writers touch; `same`: it is one allocation."""
+    return signalled if same else f"{signalled} and of its neighbour {other}"
 
 
 def _knows(clocks: AgentClocks, slot: int, stamp: int) -> bool:

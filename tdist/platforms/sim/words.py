@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tdist.findings import Party, Severity, make
-from tdist.findings.kinds import OVERSHOOT_OF_ADD
+from tdist.findings.kinds import OVERSHOOT_OF_ADD, OWN_LINES
 from tdist.platforms.sim.atomics import read_modify_write, wrap
 from tdist.platforms.sim.clocks import AgentClocks, Clock, WordClock, join_words
+from tdist.platforms.sim.lines import tensors_of
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
 from tdist.platforms.sim.race_report import Missed, tensor_name
 
@@ -645,7 +646,8 @@ class SyncWords:
                 severity=severity,
                 expected="signals of different writers at least 64 bytes apart",
                 got=f"{apart_bytes} bytes apart, in one 64-byte line",
-                tensor=second.title,
+                cure=None if first.al is second.al else OWN_LINES,
+                tensor=tensors_of(second.title, first.title, first.al is second.al),
                 profile="seed",
             )
         )
