@@ -6,11 +6,30 @@ and exits with `exit_code`.
 
 from __future__ import annotations
 
+from typing import Protocol, Self
+
+Place = tuple[str, int | None]
+"""File and line of the user's source."""
+
+
+class _Located(Protocol):
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+
 
 class TdistError(Exception):
     """Base of all errors that tdist raises on purpose."""
 
     exit_code = 1
+    place: Place | None = None
+
+    def at(self, place: Place | _Located | None) -> Self:
+        """The same error, which knows where in the user's source it arose; None leaves it as it is."""
+        if place is not None:
+            self.place = place if isinstance(place, tuple) else (place.file, place.line)
+        return self
 
 
 class KernelError(TdistError):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tdist.errors import EnvironmentUnfit, TdistError, UsageError, WorldStopped
+from tdist.errors import EnvironmentUnfit, Place, TdistError, UsageError, WorldStopped
 from tdist.golden import Reference
 from tdist.platforms.base import RankRuntime, on_behalf_of
 from tdist.verify.heap import release_shmem
@@ -289,31 +289,52 @@ def _users_code(operator: Operator, what: str, function: Callable[..., Any] | No
     except (WorldStopped, EnvironmentUnfit):
         raise
     except TdistError as error:
+        place = _place(operator, function, error)
         if str(operator.source) in str(error):
+            error.at(error.place or place)
             raise
-        raise TdistError(f"{_place(operator, function, error)}: {what} of {operator.name}: {error}") from error
+        told = f"{_at(operator, function, error)}: {what} of {operator.name}: {error}"
+        raise TdistError(told).at(error.place or place) from error
     except (Exception, SystemExit) as error:
-        told = f"{type(error).__name__}: {error}{_hint(error)}"
-        raise TdistError(f"{_place(operator, function, error)}: {what} of {operator.name} raised {told}") from error
+        told = f"{what} of {operator.name} raised {type(error).__name__}: {error}{_hint(error)}"
+        place = _place(operator, function, error)
+        raise TdistError(f"{_at(operator, function, error)}: {told}").at(place) from error
 
 
-def _place(operator: Operator, function: Callable[..., Any] | None, error: BaseException) -> str:
+def _at(operator: Operator, function: Callable[..., Any] | None, error: BaseException) -> str:
+    """The place of `error` in words, with the line where one of the user's was left."""
+    frame = _users_frame(operator, error)
+    if frame is None:
+        return defined_at(function, operator.source)
+    return f"{frame.filename}:{frame.lineno}: `{frame.line}`"
+
+
+def _place(operator: Operator, function: Callable[..., Any] | None, error: BaseException) -> Place:
+    frame = _users_frame(operator, error)
+    return _definition(function, operator.source) if frame is None else (frame.filename, frame.lineno)
+
+
+def _users_frame(operator: Operator, error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of `error` in the operator's file."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(operator.source)]
-    if frames:
-        return f"{frames[-1].filename}:{frames[-1].lineno}: `{frames[-1].line}`"
-    return defined_at(function, operator.source)
+    return frames[-1] if frames else None
 
 
 def defined_at(function: Callable[..., Any] | None, source: Path) -> str:
     """`file:line` of a function or class, as far as it is known."""
+    file, line = _definition(function, source)
+    return file if line is None else f"{file}:{line}"
+
+
+def _definition(function: Callable[..., Any] | None, source: Path) -> Place:
     try:
         defined = inspect.unwrap(function) if callable(function) else None
         code = getattr(defined, "__code__", None)
         if code is not None:
-            return f"{code.co_filename}:{code.co_firstlineno}"
-        return f"{inspect.getsourcefile(defined)}:{inspect.getsourcelines(defined)[1]}"  # pyright: ignore[reportArgumentType]
+            return code.co_filename, code.co_firstlineno
+        return str(inspect.getsourcefile(defined)), inspect.getsourcelines(defined)[1]  # pyright: ignore[reportArgumentType]
     except (OSError, TypeError, ValueError):
-        return str(source)
+        return str(source), None
 
 
 def _hint(error: BaseException) -> str:

@@ -141,8 +141,10 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
     if step.skipped:
         _line(console, 2, f"{step.name}: not run, {step.skipped}", "yellow")
         return
+    told = next((finding for finding in step.findings if finding.kind == "tdist.host-error"), None)
     if step.error:
-        _line(console, 2, f"{step.name}: did not finish: {step.error}", "red")
+        why = step.error if told is None else told.title.partition(":")[0]  # the finding has the text
+        _line(console, 2, f"{step.name}: did not finish: {why}", "red")
     if step.runs:
         _render_search(step, profile, console)
         return

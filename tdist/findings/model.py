@@ -172,6 +172,12 @@ class FindingLog:
 
     __call__ = add
 
+    def replace(self, old: Finding, new: Finding) -> None:
+        """`new` stands where `old` stood, with its count."""
+        place = {old.key: new.key}
+        self._first = {place.get(key, key): new if key == old.key else found for key, found in self._first.items()}
+        self._counts = {place.get(key, key): count for key, count in self._counts.items()}
+
     def count(self, finding: Finding) -> int:
         """How often this defect was met."""
         return self._counts.get(finding.key, 0)

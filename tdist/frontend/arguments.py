@@ -135,7 +135,7 @@ def without_value(fn: Any, bound: Bound, error: KernelError) -> KernelError:
     who = " or ".join(f"`{name}`" for name in named or empty)
     reason = f"argument {who} of kernel `{fn.__name__}` is None, and the kernel uses it here as a pointer or a number"
     cure = f"give it a value, or let the kernel ask `if {(named or empty)[0]} is not None` first"
-    return KernelError("\n".join([f"{first[: trouble.start()]}{reason}", *rest, f"  {cure}"]))
+    return KernelError("\n".join([f"{first[: trouble.start()]}{reason}", *rest, f"  {cure}"])).at(error.place)
 
 
 def cache_key(bound: Bound) -> tuple[Any, ...]:

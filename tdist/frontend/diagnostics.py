@@ -48,7 +48,7 @@ def kernel_error(fn: Any, error: Any) -> KernelError:
     *callers, site = sites
     lines = [f"{site}: in kernel `{fn.__name__}`: {reason}", f"    {site.source}", f"    {' ' * site.column}^"]
     lines += [f"  called from {caller} (`{caller.function}`)" for caller in reversed(callers)]
-    return KernelError("\n".join(lines))
+    return KernelError("\n".join(lines)).at(site)
 
 
 def _nested(error: Any) -> Iterator[Any]:

@@ -99,8 +99,8 @@ class Reader:
         what = f"unknown name {error}" if isinstance(error, KeyError) else str(error)
         place = f"{where}: " if where else ""
         if isinstance(error, UnsupportedOperation):
-            return KernelError(f"{place}{unsupported(what)}\n  {body}")
-        return KernelError(f"{place}cannot read TTIR line {number}: {what}\n  {body}")
+            return KernelError(f"{place}{unsupported(what)}\n  {body}").at(where)
+        return KernelError(f"{place}cannot read TTIR line {number}: {what}\n  {body}").at(where)
 
     # -- lines
 

@@ -70,15 +70,19 @@ class _Inliner:
     def _callee(self, call: tt.CallOp) -> tt.FuncOp:
         assert isinstance(call.callee, SymbolRefAttr)
         name = call.callee.root_reference.data
-        where = loc_of(call) or "kernel"
         if name in self.path:
-            raise KernelError(f"{where}: '{name}' calls itself: recursion is not possible on the device")
+            raise _error(call, f"'{name}' calls itself: recursion is not possible on the device")
         if name not in self.functions:
-            raise KernelError(f"{where}: there is no function '{name}'")
+            raise _error(call, f"there is no function '{name}'")
         callee = self.functions[name]
         if len(callee.body.blocks) != 1:
-            raise KernelError(f"{where}: '{name}' has branches between blocks; run lift-early-returns before")
+            raise _error(call, f"'{name}' has branches between blocks; run lift-early-returns before")
         return callee
+
+
+def _error(call: tt.CallOp, what: str) -> KernelError:
+    where = loc_of(call)
+    return KernelError(f"{where or 'kernel'}: {what}").at(where)
 
 
 def _inline(call: tt.CallOp, callee: tt.FuncOp, consume: bool) -> None:

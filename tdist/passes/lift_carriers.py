@@ -66,9 +66,9 @@ def _lift(op: Operation) -> None:
 
 
 def _error(op: Operation, what: str) -> KernelError:
-    return KernelError(
-        f"{loc_of(op) or 'kernel'}: cannot compile this call: {what}. The language and the compiler differ"
-    )
+    where = loc_of(op)
+    told = f"{where or 'kernel'}: cannot compile this call: {what}. The language and the compiler differ"
+    return KernelError(told).at(where)
 
 
 def _swap(op: Operation, new: Operation, values: list[SSAValue] | None = None) -> None:

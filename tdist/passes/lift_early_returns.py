@@ -88,9 +88,10 @@ class _Lift:
     def _enter(self, block: Block) -> None:
         self.copies += 1
         if block in self.path or self.copies > _MAX_COPIES:
-            where = loc_of(self.function) or "kernel"
+            where = loc_of(self.function)
             problem = "a cycle of branches" if block in self.path else "too many paths between its returns"
-            raise KernelError(f"{where}: '{self.function.sym_name.data}' has {problem}; use a loop, or fewer returns")
+            what = f"'{self.function.sym_name.data}' has {problem}; use a loop, or fewer returns"
+            raise KernelError(f"{where or 'kernel'}: {what}").at(where)
         self.path.append(block)
 
     def _leave(
@@ -101,7 +102,8 @@ class _Lift:
         if isinstance(last, cf.BranchOp):
             return self._go(last.successor, list(last.arguments), into, mapping)
         if not isinstance(last, cf.ConditionalBranchOp):
-            raise KernelError(f"{loc_of(last) or 'kernel'}: '{last.name}' cannot end a block of a kernel")
+            where = loc_of(last)
+            raise KernelError(f"{where or 'kernel'}: '{last.name}' cannot end a block of a kernel").at(where)
         arms = [
             self._arm(last.then_block, list(last.then_arguments), mapping),
             self._arm(last.else_block, list(last.else_arguments), mapping),

@@ -53,6 +53,22 @@ def checks_itself(rt, case, data, x):
 def returns_its_inbox(rt, case, data, x):
     push[(1,)](x, data)
     return data
+
+
+@triton.jit
+def misspelt(x_ptr):
+    tl.stor(x_ptr, 1.0)
+
+
+@operator(shape={"n": 16}, dtypes=("fp32",), inputs=inputs, golden=golden, workspace=workspace)
+def does_not_compile(rt, case, data, x):
+    misspelt[(1,)](data)
+    return data
+
+
+@operator(shape={"n": 16}, dtypes=("fp32",), inputs=inputs, golden=golden, workspace=workspace)
+def returns_too_little(rt, case, data, x):
+    return x[:4]
 """
 
 
@@ -86,3 +102,20 @@ def test_reading_the_outputs_counts_as_the_host_function(users):
     reads = [p for finding in findings for p in finding["parties"] if p["op"] not in ("store", "load")]
     assert result.exit_code == 1 and reads, result.output
     assert {(p["file"], p["line"]) for p in reads} == {(str(users), def_line - 1)}
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "text"),
+    [
+        ("does_not_compile", "    tl.stor(x_ptr, 1.0)", "has no attribute 'stor'"),
+        ("returns_too_little", "def golden(case, rank, x):", "the host function returned (4,)"),
+    ],
+)
+def test_what_all_ranks_raise_is_told_once_at_its_line(users, name, line, text):
+    result, findings = run(users, name)
+    (error,) = findings
+    assert result.exit_code in (1, 2) and error["kind"] == "tdist.host-error", result.output
+    assert error["title"].startswith("host error on all ranks: ") and text in error["title"]
+    (party,) = error["parties"]
+    assert (party["file"], party["line"]) == (str(users), USERS.splitlines().index(line) + 1)
+    assert " ".join(result.output.split()).count(text) == 1 and "no source position" not in result.output

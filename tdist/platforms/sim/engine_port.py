@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tdist.errors import Place
 from tdist.platforms.sim.engine import Engine, Pointer
 from tdist.platforms.sim.rank import DevicePointer, Heap
 
@@ -115,5 +116,5 @@ class EnginePort:
     ) -> None:
         self.engine.collective(rank, group, sequence, kind, done, site)
 
-    def end(self, rank: int, error: str | None) -> None:
-        self.engine.end(rank, error)
+    def end(self, rank: int, error: str | None, place: Place | None = None) -> None:
+        self.engine.end(rank, error, place)

@@ -28,6 +28,7 @@ from tdist.platforms.sim.detector import DetectorStats
 from tdist.platforms.sim.device_tensors import Box, View, alias_bytes
 from tdist.platforms.sim.engine import Engine
 from tdist.platforms.sim.engine_port import EnginePort
+from tdist.platforms.sim.host_errors import HostError
 from tdist.platforms.sim.host_watch import HostWatch
 from tdist.platforms.sim.rank import SimRank
 from tdist.platforms.sim.scope import simulation_scope
@@ -313,9 +314,10 @@ class World:
         if error is None or isinstance(error, WorldStopped):
             self._port.end(host.rank, None)
             return
-        self._port.end(host.rank, f"{type(error).__name__}: {error}")
+        why = HostError.of(error)
+        self._port.end(host.rank, why.text, why.place)
         error.add_note(f"raised by the host function of rank {host.rank}")
-        self._stop(f"rank {host.rank}: its host function raised {type(error).__name__}: {error}")
+        self._stop(f"rank {host.rank}: its host function raised {why.text}")
 
     def _stop(self, why: str) -> None:
         """Every host's pending and next request fails with `why`."""

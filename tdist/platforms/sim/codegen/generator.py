@@ -151,7 +151,7 @@ class Generator:
         """A user's error, with the kernel's own position."""
         loc = loc_of(op)
         where = f"{loc.file}:{loc.line}" if loc else f"kernel {self.module.kernel}"
-        return KernelError(f"{where}: {message}")
+        return KernelError(f"{where}: {message}").at(loc)
 
     # --- values
 

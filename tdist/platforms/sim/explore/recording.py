@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from tdist.errors import TdistError
+from tdist.errors import Place, TdistError
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.sim.device_tensors import Box, View
 from tdist.platforms.sim.engine import Pointer
@@ -258,10 +258,10 @@ class RecordingPort(EnginePort):
         self.note(rank, Collective(group, sequence, kind, site))
         super().collective(rank, group, sequence, kind, site, done)
 
-    def end(self, rank: int, error: str | None) -> None:
+    def end(self, rank: int, error: str | None, place: Place | None = None) -> None:
         if error is None and self.engine.stopped is None:
             self.note(rank, End())
-        super().end(rank, error)
+        super().end(rank, error, place)
 
 
 def _say(request: Request) -> str:

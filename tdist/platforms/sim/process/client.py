@@ -25,6 +25,7 @@ import torch
 from tdist.errors import EnvironmentUnfit, UsageError, WorldStopped
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.platforms.sim.device_tensors import Box, View
+from tdist.platforms.sim.host_errors import HostError
 from tdist.platforms.sim.host_watch import WatchThread
 from tdist.platforms.sim.process.protocol import Channel, Message, close_fds, pack, tensor_bytes, unpack
 from tdist.platforms.sim.process.wire import config_from_json, error_from_json, error_to_json, view_to_json
@@ -63,8 +64,9 @@ class EngineLink:
         self._dirty = False
         self._late = None
 
-    def end(self, failed: bool, error: str | None) -> None:
-        self._channel.send({"op": "end", "failed": failed, "error": error})
+    def end(self, failed: bool, error: HostError | None) -> None:
+        text, place = (error.text, error.place) if error is not None else (None, None)
+        self._channel.send({"op": "end", "failed": failed, "error": text, "place": place})
 
     def launch(self, kernel: KernelIR, grid: tuple[int, int, int], args: Sequence[Any], site: HostSite) -> None:
         self._raise_late()
@@ -257,7 +259,7 @@ class RankProcess:
 
     def _fail(self, error: BaseException) -> None:
         stopped = isinstance(error, WorldStopped)
-        self._link.end(not stopped, f"{type(error).__name__}: {error}")
+        self._link.end(not stopped, HostError.of(error))
         self._control.send({"op": "error", **error_to_json(error), "trace": _user_trace(error)})
 
     def _enter_world(self, config: dict[str, Any]) -> SimRank:

@@ -23,7 +23,7 @@ from tdist.errors import TdistError, UsageError, WorldStopped
 from tdist.frontend.kernel_ir import KernelArg, KernelIR
 from tdist.platforms.sim.device_tensors import Box
 from tdist.platforms.sim.process.protocol import Channel, Message, ProtocolError, close_fds
-from tdist.platforms.sim.process.wire import config_from_json, error_to_json, view_from_json
+from tdist.platforms.sim.process.wire import config_from_json, error_to_json, place_from_json, view_from_json
 from tdist.platforms.sim.rank import DevicePointer
 from tdist.platforms.sim.streams import HostSite
 
@@ -181,7 +181,7 @@ class Server:
             peer.state = BLOCKED if message.data.get("blocks") else IDLE if message.op == "end" else peer.state
             if message.op == "end" and message.data["failed"]:
                 error = message.data["error"]
-                self._port.end(peer.rank, error)
+                self._port.end(peer.rank, error, place_from_json(message.data))
                 self._stop(f"rank {peer.rank}: its host function raised {error}")
 
     def _lost(self, peer: _Peer, why: str) -> None:
@@ -352,7 +352,7 @@ class Server:
         self._port.collective(peer.rank, tuple(data["group"]), data["sequence"], data["kind"], peer_site(message), done)
 
     def _do_end(self, peer: _Peer, message: Message) -> None:
-        self._port.end(peer.rank, message.data["error"])
+        self._port.end(peer.rank, message.data["error"], place_from_json(message.data))
 
 
 def peer_site(message: Message) -> HostSite:
