@@ -647,4 +647,5 @@ def test_a_signal_add_in_a_kernel_with_a_dot_is_a_double_effect_and_a_set_is_not
                 doubled.title
                 == "double effect: signal ADD takes effect on the cube core and the vector cores as compiled"
             )
+            assert "a SET follows the core of its data (docs/compiled-effects.md)" in doubled.cure
             assert doubled.fails("ascend") and not doubled.fails("seed")
