@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import torch
 
-from tdist.errors import KernelError, TdistError, UsageError, WorldStopped
+from tdist.errors import KernelError, Place, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding, FindingLog, Party, make
 from tdist.platforms.sim import collection, deadlock
 from tdist.platforms.sim.adversary import Adversary
@@ -28,6 +28,7 @@ from tdist.platforms.sim.clocks import AgentClocks, SlotSpace, WordClock, floor_
 from tdist.platforms.sim.compiled_facts import findings_of
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.device_tensors import Box, View
+from tdist.platforms.sim.host_errors import HostError, HostErrors
 from tdist.platforms.sim.hosts import Collective, Done, Free, Host, HostRequests, Malloc, Read, Request, Synchronize
 from tdist.platforms.sim.lines import LineGuard
 from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, null_allocation
@@ -62,6 +63,7 @@ class Engine:
     def __init__(self, config: WorldConfig, sink: Callable[[Finding], None] | None = None) -> None:
         self.config = config
         self.log = FindingLog(sink)
+        self.host_errors = HostErrors(config.nranks, self.log)
         self.memory = AddressSpace(config.nranks, config.heap_bytes, config.poison)
         self.events: list[int] = []
         self.prints: list[tuple[int, int, str]] = []
@@ -201,18 +203,19 @@ class Engine:
             raise UsageError(f"rank {rank} is not in the group {group} of its {kind}")
         self._request(rank, Collective(done, site, tuple(group), sequence, kind))
 
-    def end(self, rank: int, error: str | None = None) -> None:
-        """The rank's host has ended; `error` says why if it failed."""
+    def end(self, rank: int, error: str | None = None, place: Place | None = None) -> None:
+        """The rank's host has ended; `error` says why if it failed, and `place` where in the user's source."""
         host = self.hosts[rank]
         host.ended, host.error, host.request = True, error, None
         if error is not None and self.stopped is None:
-            self.log.add(make("host-error", [host.party(error)], rank=rank, error=error))
+            self.host_errors.add(host.party(), HostError(error, place))
         if self.stopped is None and self.streams[rank].idle:
             with contextlib.suppress(AgentFault), self._stopping():
                 self.barriers.rank_gone(rank, f"rank {rank} is gone: {host.state()}")
 
     def resume_hosts(self) -> None:
         """All hosts run again: the same world takes another host function."""
+        self.host_errors.forget()
         for host in self.hosts:
             host.ended, host.error = False, None
 
