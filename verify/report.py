@@ -143,7 +143,7 @@ def _render_step(step: StepResult, profile: str, console: Console) -> None:
         return
     told = next((finding for finding in step.findings if finding.kind == "tdist.host-error"), None)
     if step.error:
-        why = step.error if told is None else told.title.partition(":")[0]  # the finding has the text
+        why = step.error if told is None else told.title.removeprefix("host error on ")
         _line(console, 2, f"{step.name}: did not finish: {why}", "red")
     if step.runs:
         _render_search(step, profile, console)

@@ -118,4 +118,5 @@ def test_what_all_ranks_raise_is_told_once_at_its_line(users, name, line, text):
     assert error["title"].startswith("host error on all ranks: ") and text in error["title"]
     (party,) = error["parties"]
     assert (party["file"], party["line"]) == (str(users), USERS.splitlines().index(line) + 1)
-    assert " ".join(result.output.split()).count(text) == 1 and "no source position" not in result.output
+    assert " ".join(result.output.split()).count(text) == 2, "the step's line and the finding"
+    assert "no source position" not in result.output

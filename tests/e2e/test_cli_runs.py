@@ -136,7 +136,7 @@ def test_a_users_operator(users, name, code, text):
 def test_what_stops_a_step_is_told_with_a_line_of_the_users_file(users, name):
     result = run(f"{users}::{name}", "--nranks", "2", "--sync", "fine")
     (told,) = (line for line in result.output.splitlines() if "did not finish:" in line)
-    assert f"rank 0: {users}:" in told
+    assert f"all ranks: {users}:" in told
 
 
 def test_a_request_that_the_golden_cannot_serve_is_no_failure_of_the_kernel(users):
