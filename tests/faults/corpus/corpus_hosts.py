@@ -226,13 +226,13 @@ corpus.pair(
 
 def one_rank_raises(rt, ws, x, out):
     if rt.rank == 1 and not ws.fix:
-        raise ValueError("no rows for rank 1")
+        raise ValueError("no rows for rank 1")  # <raises>
     ws.start(exchange, x, out)
 
 
 corpus.pair(
     exchange,
-    finds("host-error"),
+    finds("host-error", "raises"),
     refused("raised ValueError: no rows for rank 1"),
     golden="ring",
     name="one_rank_raises",
