@@ -24,7 +24,7 @@ from tdist.platforms.sim.world_config import WorldConfig
 from tdist.verify.jobs import FROZEN
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
-from tdist.verify.rank_job import Job, LaunchResult, run_operator, tile_checksums
+from tdist.verify.rank_job import Job, LaunchResult, digests_of, run_operator
 from tdist.verify.worlds import Runner, RunSpec, WorldResult
 
 NEEDS_HOSTS = ("late_rank", "trace")
@@ -151,13 +151,13 @@ class Rerunner:
     def _launches(self, job: Job, rank: int, result: RerunResult) -> list[LaunchResult] | None:
         """Checksums of a rank's outputs by launch; None if it was stopped before it had them."""
         tile = self._operator.tile_of(job.case)
-        made: list[dict[str, list[int]]] = [{} for _ in range(job.launches)]
+        made: list[dict[str, torch.Tensor]] = [{} for _ in range(job.launches)]
         for (owner, launch, name), value in result.outputs.items():
             if owner == rank:
-                made[launch][name] = tile_checksums(value, tile)
+                made[launch][name] = value
         if result.stopped or not all(made):
             return None
-        return [LaunchResult(checksums=checksums) for checksums in made]
+        return [digests_of(outputs, tile) for outputs in made]
 
 
 def _needs_hosts(spec: RunSpec) -> bool:
