@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tdist.errors import UsageError
-from tdist.findings import KINDS, Finding, Severity
-from tdist.findings.kinds import PREFIX
-from tdist.text import did_you_mean
+from tdist.findings import Finding, Severity
+from tdist.findings.kinds import PREFIX, kind_of
 
 if TYPE_CHECKING:
     from tdist.verify.operator import Operator
@@ -70,12 +69,10 @@ def full_id(name: str, where: str) -> str:
     """
     if _WILD & set(name) or name in ("", "tdist", PREFIX):
         raise UsageError(f"{where} takes the id of one kind of finding, no wildcards: {name!r} would hide what is new")
-    full = name if name.startswith(PREFIX) else PREFIX + name
-    if full in KINDS:
-        return full
-    short = tuple(known.removeprefix(PREFIX) for known in KINDS)
-    close = did_you_mean(name.removeprefix(PREFIX), short)
-    raise UsageError(f"{where}: there is no finding {name!r}{close}; docs/findings/ has all of them")
+    try:
+        return PREFIX + kind_of(name).id
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def suppressions_of(operator: Operator, options: Options) -> tuple[Suppression, ...]:

@@ -464,7 +464,8 @@ def kind_of(kind_id: str) -> Kind:
     """
     full = kind_id if kind_id.startswith(PREFIX) else PREFIX + kind_id
     if full not in KINDS:
-        raise UsageError(f"no finding kind {kind_id!r}{did_you_mean(full, KINDS)}; known: {', '.join(sorted(KINDS))}")
+        close = did_you_mean(kind_id.removeprefix(PREFIX), [kind.id for kind in _TABLE])
+        raise UsageError(f"there is no finding {kind_id!r}{close}; `tdist explain` lists all of them")
     return KINDS[full]
 
 

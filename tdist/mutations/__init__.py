@@ -18,6 +18,7 @@ from tdist.ir import tt
 from tdist.ir.collection import no_collection
 from tdist.mutations import drops, epochs, masks, operands, order, strength
 from tdist.mutations.base import Kind, Mutant, Place
+from tdist.text import did_you_mean
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for group in (drops, order, operands, epochs, strength, masks) for kind in group.KINDS
@@ -81,11 +82,9 @@ def check_kind(kind: str) -> None:
         UsageError: says which there are.
     """
     if kind not in KINDS:
-        import difflib
-
-        close = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise UsageError(f"there is no kind of mutant {kind!r}{hint}; there are: {', '.join(KINDS)}")
+        raise UsageError(
+            f"there is no kind of mutant {kind!r}{did_you_mean(kind, KINDS)}; there are: {', '.join(KINDS)}"
+        )
 
 
 def check_name(name: str) -> str:

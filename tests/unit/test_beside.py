@@ -36,7 +36,7 @@ def test_its_results_are_those_of_a_run_of_ones_own():
     own = ThreadRunner(operator, OPTIONS)
     with beside(operator, OPTIONS, [runs], wanted=True) as helper:
         if helper is None:
-            pytest.skip("one core")
+            pytest.skip("the helper process starts only where a second core is there")
         wait_for(helper, len(runs) - 1)
         first = own.execute(runs[0].spec)
         assert helper.take(runs[0]) is None and runs[0].spec.job.judge
@@ -53,7 +53,7 @@ def test_what_ends_it_ends_nothing_else():
     runs = plan(operator, Options("op", nranks=2), FINE)
     with beside(replace(operator, inputs=inputs), Options("op", nranks=2), [runs], wanted=True) as helper:
         if helper is None:
-            pytest.skip("one core")
+            pytest.skip("the helper process starts only where a second core is there")
         os.waitid(os.P_PID, helper._pid, os.WEXITED | os.WNOWAIT)
         assert all(helper.take(planned) is None for planned in runs)
 

@@ -30,4 +30,4 @@ def test_a_kind_says_what_it_means_and_what_to_try(kind_id):
 def test_an_unknown_id_is_one_line():
     result = run("raze")
     assert isinstance(result.exception, UsageError)
-    assert "no finding kind 'raze' (did you mean 'tdist.race'?)" in str(result.exception)
+    assert "there is no finding 'raze' (did you mean 'race'?)" in str(result.exception)

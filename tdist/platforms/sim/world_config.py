@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from tdist.errors import UsageError
 from tdist.platforms.sim import schedulers
+from tdist.text import did_you_mean
 
 _MAX_RANKS: Final = 1024
 _MAX_HEAP_BYTES: Final = 2 << 40
@@ -69,7 +69,9 @@ def make_config(nranks: Any, settings: Mapping[str, Any]) -> WorldConfig:
     known = [field.name for field in fields(WorldConfig)]
     for name in settings:
         if name not in known or name == "nranks":
-            raise UsageError(f"a world has no setting {name!r}{_close(name, known)}; there are: {', '.join(known)}")
+            raise UsageError(
+                f"a world has no setting {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}"
+            )
     check_fields({"nranks": nranks, **settings})
     return WorldConfig(nranks=nranks, **settings)
 
@@ -98,11 +100,6 @@ def _check_together(config: WorldConfig) -> None:
         )
 
 
-def _close(word: Any, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(str(word), list(known), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
-
-
 def _whole(low: int, high: int | None = None) -> Callable[[Any], bool]:
     """A test for integers, numpy's too but no bools, from `low` to `high`."""
 
@@ -129,8 +126,8 @@ def _is_bool(value: Any) -> bool:
 _INTEGERS: Final = ("nranks", "heap_bytes", "cube_cores", "vector_cores", "seed", "poison", "max_programs", "late_rank")
 _HINTS: Final[Mapping[str, Callable[[Any], str]]] = {
     "scheduler": lambda value: schedulers.why_not(value) or "",
-    "profile": lambda value: _close(value, ["ascend", "seed"]),
-    "memory": lambda value: _close(value, MEMORIES),
+    "profile": lambda value: did_you_mean(str(value), ["ascend", "seed"]),
+    "memory": lambda value: did_you_mean(str(value), MEMORIES),
 }
 _RULES: Final[Mapping[str, tuple[Callable[[], str], Callable[[Any], bool]]]] = {
     "nranks": (lambda: f"an integer from 1 to {_MAX_RANKS}", _whole(1, _MAX_RANKS)),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
 from tdist.errors import UsageError
 from tdist.platforms.sim.schedulers.base import REGISTRY, Maker, Parameter, Scheduler
+from tdist.text import did_you_mean
 
 ENTRY_POINTS: Final = "tdist.schedulers"
 """The group under which other packages offer schedulers: the name of a spec, and its `Maker`."""
@@ -170,9 +170,3 @@ def _value(name: str, parameter: Parameter, text: str) -> int | float:
             f"scheduler {name}: {parameter.name} has to be {wanted} of at least {parameter.low}{most}, got {text!r}"
         )
     return value
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
