@@ -152,9 +152,7 @@ class Options:
 
             _named("--schedule", Limits.of, self.schedule)
         elif self.schedule:
-            from tdist.platforms.sim import schedulers
-
-            _named("--schedule", schedulers.check, self.schedule, self.nranks)
+            self._check_schedule()
         if self.policy:
             from tdist.verify.policies import POLICIES
 
@@ -172,6 +170,18 @@ class Options:
             _check_known("--situations", name, tuple(SITUATIONS))
         if not 0 <= self.seeds <= MAX_SEEDS:
             raise UsageError(f"--seeds has to be between 0 and {MAX_SEEDS}, got {self.seeds}")
+
+    def _check_schedule(self) -> None:
+        """Refuse what is no scheduler; the word for all schedules is none, and is offered beside them."""
+        from tdist.platforms.sim import schedulers
+
+        name = self.schedule.partition(":")[0]
+        try:
+            schedulers.check(self.schedule, self.nranks)
+        except UsageError as error:
+            known = name in schedulers.names()
+            more = "" if known else did_you_mean(name, ["exhaustive"]) or "; or exhaustive, for all schedules"
+            raise UsageError(f"--schedule: {error}{more}") from None
 
     def _check_compilation(self) -> None:
         _check_known("--barrier-all-sync", self.barrier_all_sync, BARRIER_ALL_CHOICES)

@@ -288,18 +288,22 @@ class Engine:
                 events.append(index)
             else:
                 index = 0
-            current = self._current = runnable[index]
-            self.steps += 1
-            try:
-                current.step()
-            except StopIteration:
-                self._remove(current)
-                self._agent_ended(current)
-                current = None
-                continue
-            if current.blocked is not None:
-                self._remove(current)
-                current = None
+            current = self._go_on(runnable[index])
+
+    def _go_on(self, ag: Agent) -> Agent | None:
+        """Let an agent take a step; the agent itself unless it has ended or is blocked then."""
+        self._current = ag
+        self.steps += 1
+        try:
+            ag.step()
+        except StopIteration:
+            self._remove(ag)
+            self._agent_ended(ag)
+            return None
+        if ag.blocked is not None:
+            self._remove(ag)
+            return None
+        return ag
 
     def wake(self, ag: Agent) -> None:
         """A blocked agent can run again."""

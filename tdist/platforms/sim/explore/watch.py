@@ -356,18 +356,7 @@ class WatchedEngine(Engine):
             index = self.decider.pick(self, runnable, current)
             if len(runnable) > 1:
                 events.append(index)
-            current = self._current = runnable[index]
-            self.steps += 1
-            try:
-                current.step()
-            except StopIteration:
-                self._remove(current)
-                self._agent_ended(current)
-                current = None
-                continue
-            if current.blocked is not None:
-                self._remove(current)
-                current = None
+            current = self._go_on(runnable[index])
         if not self._leave:
             self.watch.quiescent()
 
