@@ -108,7 +108,10 @@ class Extraction:
         self.external: set[str] = set()
         self.main = self._source(path, _flat(module) if module else path.stem)
         if not self._needs(self.main, name, path.name):
-            raise UsageError(f"{path.name} binds no {name} at its top level: it cannot be extracted")
+            raise UsageError(
+                f"{path.name} binds no {name} at its top level: it cannot be extracted; "
+                "define it there, by `def`, `class`, an assignment or an import"
+            )
 
     def files(self) -> dict[str, str]:
         """Text of each file, by its name."""
