@@ -16,6 +16,7 @@ SPECS = [
     *(name for name in names() if name != "starved"),
     "pct:depth=5,steps=30",
     "skewed:rank=1,factor=100",
+    "skewed:program=1,factor=100",
     "starved:rank=0",
     "starved:program=1",
     "starved:rank=1,program=0",
@@ -91,13 +92,17 @@ def test_the_starved_run_only_when_nobody_else_can(spec, hungry):
     assert {only[made.pick(only, None)].position for _ in range(100)} == set(hungry)
 
 
-def test_a_skewed_rank_gets_one_of_so_many_turns():
-    pool = [StillAgent(i, rank=rank) for i, rank in enumerate((1, 0, 1, 2))]
-    made = started("skewed:rank=1,factor=5", seed=1)
+@pytest.mark.parametrize(
+    ("whom", "slow"),
+    [("rank=1", {0, 2}), ("program=0", {0, 1}), ("rank=1,program=2", {2}), ("", {1})],
+)
+def test_a_skewed_rank_or_program_gets_one_of_so_many_turns(whom, slow):
+    pool = [StillAgent(i, rank=rank, program=p) for i, (rank, p) in enumerate(((1, 0), (0, 0), (1, 2), (2, 1)))]
+    made = started(f"skewed:{whom}{',' if whom else ''}factor=5", seed=1)
     picked = Counter(made.pick(pool, None) for _ in range(24_000))
-    each = 24_000 / (2 + 2 / 5)
+    each = 24_000 / (4 - len(slow) + len(slow) / 5)
     for agent in pool:
-        expected = each / 5 if agent.rank == 1 else each
+        expected = each / 5 if agent.position in slow else each
         assert abs(picked[agent.position] - expected) < 0.1 * expected, picked
 
 

@@ -96,3 +96,12 @@ def register(name: str) -> Callable[[S], S]:
 def place_of(agent: Runnable) -> tuple[int, int, int]:
     """Which agent it is: no two runnable ones have the same."""
     return agent.rank, agent.program, agent.core
+
+
+def positions_of(runnable: Sequence[Runnable], rank: int | None, program: int | None) -> list[int]:
+    """Indices of the agents of a rank, of a program, or of a program of a rank; None stands for any."""
+    return [
+        index
+        for index, agent in enumerate(runnable)
+        if (rank is None or agent.rank == rank) and (program is None or agent.program == program)
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from tdist.errors import UsageError
-from tdist.platforms.sim.schedulers.base import PATIENCE_STEPS, Parameter, Runnable, register
+from tdist.platforms.sim.schedulers.base import PATIENCE_STEPS, Parameter, Runnable, positions_of, register
 
 _RELIEF_STEPS: Final = 64
 """So many steps in a row the starved get when the others seem to spin for them."""
@@ -42,12 +42,7 @@ class StarvedScheduler:
         self._relief = 0
 
     def pick(self, runnable: Sequence[Runnable], current: Runnable | None) -> int:
-        rank, program = self._rank, self._program
-        starved = [
-            index
-            for index, agent in enumerate(runnable)
-            if (rank is None or agent.rank == rank) and (program is None or agent.program == program)
-        ]
+        starved = positions_of(runnable, self._rank, self._program)
         if not starved or len(starved) == len(runnable):
             return int(self._draw() * len(runnable))
         if self._relieve():
