@@ -108,14 +108,14 @@ def _worst(compared: PolicyComparison) -> str:
 
 def _unwritten(runner: Runner, spec: RunSpec, result: WorldResult, operator: Operator) -> tuple[Finding, ...]:
     """Findings on outputs that depend on memory that nobody wrote."""
-    from tdist.verify.run import StepResult, _judge_poison
+    from tdist.verify.run import StepResult, judge_poison
 
     other = next(byte for byte in POISONS if byte != spec.world.get("poison"))
     quiet = replace(spec.with_world(poison=other), job=replace(spec.job, judge=False))
     second = runner.execute(quiet)
     if second.error:
         return ()
-    return _judge_poison(StepResult("", result.ranks), StepResult("", second.ranks), operator).findings
+    return judge_poison(StepResult("", result.ranks), StepResult("", second.ranks), operator).findings
 
 
 # ---------------------------------------------------------------- which operator

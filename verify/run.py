@@ -171,7 +171,7 @@ def _run_mode(
         observer.step_started(case.dtype, mode, name)
         steps.append(_step(name, runner, spec, suppressions))
         if name == "poison":
-            steps[1] = _judge_poison(steps[0], steps[1], operator, suppressions)
+            steps[1] = judge_poison(steps[0], steps[1], operator, suppressions)
     if options.search:
         steps.append(_search(runner, operator, options, case, mode, steps, observer, helper))
     if options.explores:
@@ -254,7 +254,7 @@ def _step(name: str, runner: Runner, spec: RunSpec, suppressions: Sequence[Suppr
     return StepResult(name, world.ranks, findings, world.error, made.exit_code, seconds=seconds, spec=spec)
 
 
-def _judge_poison(
+def judge_poison(
     exact: StepResult, poison: StepResult, operator: Operator, suppressions: Sequence[Suppression] = ()
 ) -> StepResult:
     """Add a finding for each output that depends on memory that nobody wrote."""

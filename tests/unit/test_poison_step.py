@@ -13,7 +13,7 @@ import torch
 
 from tdist.verify.rank_job import LaunchResult, tile_checksums, tile_elements
 from tdist.verify.results import StepResult
-from tdist.verify.run import _judge_poison
+from tdist.verify.run import judge_poison
 
 SHAPES = [(), (1,), (7,), (5, 7), (4, 8), (2, 3, 7)]
 TILES = [(1,), (3,), (2, 3), (4, 8), (16, 16), (1, 2, 3)]
@@ -50,6 +50,6 @@ def test_the_first_tile_that_differs_is_named_with_its_elements_and_who_may_not_
     other = value.clone()
     other[5, 9] = 1.0
     steps = [StepResult("", ([result(v, (4, 4))],)) for v in (value, other)]
-    (found,) = _judge_poison(steps[0], steps[1], operator).findings
+    (found,) = judge_poison(steps[0], steps[1], operator).findings
     assert found.got == "1 of 6 tiles, the first is tile 5 in row-major order, elements [4:8, 8:11] differ"
     assert "nobody stored these elements" in found.cure and "other=" in found.cure
