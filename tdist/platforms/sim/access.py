@@ -26,6 +26,7 @@ import torch
 
 from .codegen.arithmetic import BITS_DTYPE, arange, wrap
 from .codegen.site import Site
+from .products import Product
 from .tiles import TileCache
 
 as_strided = torch.as_strided
@@ -62,6 +63,11 @@ class Region(NamedTuple):
     low: tuple[int, ...]
     flips: tuple[int, ...]
     partial: bool
+
+    @property
+    def lanes(self) -> tuple[slice, ...]:
+        """The lanes of the access that it holds."""
+        return tuple(slice(a, a + n) for a, n in zip(self.low, self.extents, strict=True))
 
 
 _poison: dict[tuple[torch.dtype, int], Any] = {}
@@ -347,12 +353,8 @@ def _embed(
     ag: Any, tile: torch.Tensor, region: Region, shape: tuple[int, ...], fill: Any, dtype: torch.dtype
 ) -> torch.Tensor:
     out = filled(ag, shape, tile.dtype, fill, dtype)
-    out[_lanes(region)] = tile
+    out[region.lanes] = tile
     return out
-
-
-def _lanes(region: Region) -> tuple[slice, ...]:
-    return tuple(slice(a, a + n) for a, n in zip(region.low, region.extents, strict=True))
 
 
 # --- rows by index vector
@@ -483,6 +485,10 @@ def store_box(spec: Spec) -> Callable[..., None]:
     width, bits = columns * size, BITS[size]
 
     def store(ag, al, address, strides, box, value: Any, source=None, vecs=()):
+        if type(value) is Product:
+            if not vecs and _put_off(ag, al, address, strides, box, value, spec):
+                return None
+            value = value.tile()
         if planar and not vecs and source is not al:
             down, right = strides
             at = address - al.lo
@@ -533,7 +539,7 @@ def store_box(spec: Spec) -> Callable[..., None]:
         is_tensor = isinstance(value, torch.Tensor)
         if is_tensor:
             value = value.clone() if source is al else value
-            value = value[_lanes(region)] if region.partial else value
+            value = value[region.lanes] if region.partial else value
             value = value.flip(region.flips) if region.flips else value
         if 0 in region.strides:
             region, value = _last_lanes(region, value)
@@ -546,6 +552,22 @@ def store_box(spec: Spec) -> Callable[..., None]:
         return None
 
     return store
+
+
+def _put_off(
+    ag: Any, al: Any, address: int, strides: Sequence[int], box: Any, value: Product, spec: Spec
+) -> bool:
+    """Store a product without computing it, all else done; False, and nothing done, if memory may be looked at."""
+    if al.sync or any(s <= 0 for s in strides):
+        return False
+    region = place(ag, al, address, spec, spec.shape, strides, box)
+    if region is None:
+        return True
+    if spec.detect:
+        record_write(ag, al, region, spec.size_bytes, spec.site)
+    ag.later.put_off(al, region, spec.dtype, value)
+    al.version += 1
+    return True
 
 
 def from_bits(bits: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
@@ -613,6 +635,7 @@ def store_lanes(spec: Spec) -> Callable[..., None]:
         if detect:
             ag.wr_lanes(al, offsets, dtype.itemsize, site)
         value = from_bits(value, dtype) if type(value) is ndarray else value
+        value = value.tile() if type(value) is Product else value
         lanes = _lane_values(value, addresses.shape, mask, dtype)
         index = offsets // dtype.itemsize
         if lanes.numel() > 1 and len(np.unique(index)) < len(index):

@@ -82,6 +82,7 @@ class Agent:
     def __init__(self, engine: Engine, launch: Launch, program: int, core: int, clocks: AgentClocks | None) -> None:
         self.engine = engine
         self.words = engine.words
+        self.later = engine.later
         self.launch = launch
         self.launch_id = launch.id
         self.rank = launch.rank

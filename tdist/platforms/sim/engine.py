@@ -32,6 +32,7 @@ from tdist.platforms.sim.host_errors import HostError, HostErrors
 from tdist.platforms.sim.hosts import Collective, Done, Free, Host, HostRequests, Malloc, Read, Request, Synchronize
 from tdist.platforms.sim.lines import LineGuard
 from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, null_allocation
+from tdist.platforms.sim.products import LaterProducts
 from tdist.platforms.sim.race_facts import facts_of
 from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
 from tdist.platforms.sim.streams import Copy, HostSite, Kernel, Launch, Span, Stream, Strided, Unregister, Write
@@ -65,6 +66,7 @@ class Engine:
         self.log = FindingLog(sink)
         self.host_errors = HostErrors(config.nranks, self.log)
         self.memory = AddressSpace(config.nranks, config.heap_bytes, config.poison)
+        self.later = LaterProducts()
         self.events: list[int] = []
         self.prints: list[tuple[int, int, str]] = []
         self.space = SlotSpace()
@@ -231,6 +233,7 @@ class Engine:
         if self.stopped is None:
             with collection.paused(), self._stopping():
                 self._run()
+            self.later.settle()
         if self.stopped is not None:
             self.requests.stop(self.stopped)
         self.requests.flush()

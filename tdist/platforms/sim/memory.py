@@ -23,6 +23,7 @@ from tdist.errors import UsageError
 
 if TYPE_CHECKING:
     from tdist.platforms.sim.lines import GuardedSpan, OwnLines
+    from tdist.platforms.sim.products import PutOff
     from tdist.platforms.sim.symbolic_access import Digests
     from tdist.platforms.sim.words import Word
 
@@ -52,7 +53,8 @@ class Allocation:
     `version` counts writes (tile caches compare it). `peers` holds the same allocation of each PE, or is empty for
     private memory. `sync` holds the synchronisation words that live here, by byte offset; `guards` the pieces of it
     that lie in lines which signals write back. `marks`: where patterns of symbolic tiles
-    may lie; `digests`: those of its tiles (`symbolic_access.py`).
+    may lie; `digests`: those of its tiles (`symbolic_access.py`). `put_off`: stores of products that are made before
+    anybody sees the memory (`products.py`).
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Allocation:
         "name",
         "offset_bytes",
         "peers",
+        "put_off",
         "rank",
         "slack",
         "symmetric",
@@ -93,6 +96,7 @@ class Allocation:
         self.slack: torch.Tensor | None = None
         self.marks: dict[tuple[str, int, int], list[int]] | None = None
         self.digests: Digests | None = None
+        self.put_off: PutOff | None = None
         self._bytes = storage
         self._views: dict[torch.dtype, torch.Tensor] = {}
         self._words: dict[int, memoryview] = {}
@@ -115,6 +119,8 @@ class Allocation:
 
     def view(self, dtype: torch.dtype) -> torch.Tensor:
         """1-D tensor of `dtype` over the whole allocation; a tail shorter than one element is left out. Cached."""
+        if self.put_off is not None:
+            self.settle()
         found = self._views.get(dtype)
         if found is None:
             whole_bytes = len(self) // dtype.itemsize * dtype.itemsize
@@ -123,8 +129,15 @@ class Allocation:
             found = self._views[dtype] = own.view(dtype)
         return found
 
+    def settle(self) -> None:
+        """Make the stores that were put off."""
+        stores, self.put_off = self.put_off, None
+        if stores is not None:
+            stores.settle(self)
+
     def detach(self) -> None:
         """Let go of the bytes; what others hold of them stays theirs."""
+        self.settle()
         self._bytes = _NOTHING
         self._views.clear()
         self._words.clear()
@@ -135,6 +148,8 @@ class Allocation:
 
     def words(self, nbytes: int) -> memoryview:
         """Signed integers of `nbytes` (1, 2, 4 or 8) over the whole allocation, for scalar access. Cached."""
+        if self.put_off is not None:
+            self.settle()
         found = self._words.get(nbytes)
         if found is None:
             whole_bytes = len(self) // nbytes * nbytes

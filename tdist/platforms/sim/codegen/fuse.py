@@ -21,7 +21,7 @@ from .generator import Generator
 from .ir_access import may_write, only_user, yielded
 from .poly import Poly
 from .rules_dot import NARROW, is_zero
-from .rules_float import feeds_only_dot
+from .rules_float import feeds_only_dot, goes_to_a_store
 from .rules_memory import Access, fill_text, load_clock, needing, spec_text
 from .values import NO_CLK, BlockPointer, Bound, Box, Clk, IndexTile, Lattice, Pointer, PointerTile, Scalar, Value
 
@@ -358,6 +358,13 @@ def _place(g: Generator, panel: Panel, kk: str) -> list[str]:
         bounds = (*bounds, Bound(panel.axis, None, Poly.symbol(kk)))
     box = g.box_text(Box(lattice.shape, bounds, panel.conditions))
     return [f"({', '.join(shape)})", g.poly_text(lattice.base), f"({strides})", box or "None"]
+
+
+def may_wait(g: Generator, made: Plan, product: SSAValue) -> bool:
+    """Whether the product may be computed later (`products.py`): it is only stored, and no panel is memory itself."""
+    options = g.module.options
+    narrow = all(panel.load.access.pointer.element.name in NARROW for panel in made.panels)
+    return narrow and not (options.trace or options.adversarial or g.module.symbolic) and goes_to_a_store(product)
 
 
 def emit_panels(g: Generator, made: Plan, kk: str) -> list[str]:

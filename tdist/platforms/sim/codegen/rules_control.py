@@ -146,7 +146,7 @@ def _fused_loop(
     for index, (start, slot) in enumerate(zip(op.operands[3:], (s for s, _ in slots), strict=True)):
         value = g.value(start)
         if index == made.accumulator:
-            _fused_product(g, made.dot, slot, value, start, left, right)
+            _fused_product(g, made, op.results[index], slot, start, left, right)
             note_dot(g, made.dot, kk)
             continue
         for name, (first, step) in zip(slot.locals, made.finals[index], strict=False):
@@ -164,14 +164,15 @@ def _carry_origin(g: Generator, slot: Slot, value: Value, parts: int) -> None:
 
 
 def _fused_product(
-    g: Generator, dot: Operation, slot: Slot, value: Value, start: SSAValue, left: str, right: str
+    g: Generator, made: fuse.Plan, result: SSAValue, slot: Slot, start: SSAValue, left: str, right: str
 ) -> None:
-    (name,) = slot.locals
+    (name,), value = slot.locals, g.value(start)
     if g.is_abstract(start):
-        number = digest_number(g, dot)
+        number = digest_number(g, made.dot)
         g.emit.line(f"{name} = mix({number}, {left}, {right}, {digest_text(g, value)})")
     elif is_zero(value):
-        g.emit.line(f"{name} = multiply({left}, {right}, {slot.value.element.text})")
+        function = "Product" if fuse.may_wait(g, made, result) else "multiply"
+        g.emit.line(f"{name} = {function}({left}, {right}, {slot.value.element.text})")
     else:
         tile = g.tile(value)
         in_place = tile.owned and only_user(start) is not None

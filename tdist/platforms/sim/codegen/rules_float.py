@@ -241,6 +241,17 @@ def _select_pointers(
     g.set(op, AddressTile(text, a.shape, origin, g.clk_of(condition, a, b)))
 
 
+def goes_to_a_store(value: SSAValue) -> bool:
+    """Whether the only use is to be stored, rounded by the store or as it is."""
+    user = only_user(value)
+    if user is None:
+        return False
+    if user.name in ("arith.truncf", "tt.fp_to_fp"):
+        element = type_info(user.results[0].type).element
+        return _stored_at_once(user, element) and prop(user, "rounding") in (None, 1)
+    return user.name == "tt.store" and user.operands[1] is value
+
+
 def feeds_only_dot(value: SSAValue) -> bool:
     """Whether every use is an operand of a multiplication, directly or transposed."""
     uses = list(value.uses)
