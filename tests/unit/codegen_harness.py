@@ -12,6 +12,7 @@ from tdist.frontend.triton_ascend import compile_source
 from tdist.platforms.sim.codegen.site import Site
 from tdist.platforms.sim.compiler import SimKernel, SimOptions, compile_kernel
 from tdist.platforms.sim.memory import Allocation
+from tdist.platforms.sim.products import LaterProducts
 
 SIGNATURE = {
     torch.float16: "*fp16",
@@ -33,6 +34,14 @@ class Fault(Exception):
         self.kind, self.site, self.data = kind, site, data
 
 
+class FakeClocks:
+    """R and W of the agent, which are one clock unless R is `behind`."""
+
+    def __init__(self, behind: bool) -> None:
+        self.W = object()
+        self.R = object() if behind else self.W
+
+
 @dataclass
 class FakeAgent:
     """A single rank's agent: it records accesses and does scalar atomics; nothing ever blocks."""
@@ -47,6 +56,13 @@ class FakeAgent:
     reads: list[tuple] = field(default_factory=list)
     writes: list[tuple] = field(default_factory=list)
     events: list[tuple] = field(default_factory=list)
+    later: LaterProducts = field(default_factory=LaterProducts)
+    clocks: FakeClocks = field(default_factory=lambda: FakeClocks(behind=False))
+    stays: bool = False
+
+    def stay(self, steps):
+        self.events.append(("stay", steps))
+        return self.stays
 
     def fault(self, kind, site, **data):
         raise Fault(kind, site, data)
@@ -164,9 +180,11 @@ def launch(fn, grid: Sequence[int], *args: Any, detect: bool = True, fuse: bool 
     return run(build(fn, args, constexprs, detect=detect, fuse=fuse), grid, *args, detect=detect)
 
 
-def run(kernel: SimKernel, grid: Sequence[int], *args: Any, detect: bool = True) -> Launch:
+def run(
+    kernel: SimKernel, grid: Sequence[int], *args: Any, detect: bool = True, agent: FakeAgent | None = None
+) -> Launch:
     """Run the programs of a grid one after another."""
-    agent = FakeAgent(detect)
+    agent = agent or FakeAgent(detect)
     extents = (*grid, 1, 1)[:3]
     values = _arguments(args)
     yields = 0
@@ -174,6 +192,7 @@ def run(kernel: SimKernel, grid: Sequence[int], *args: Any, detect: bool = True)
         for y in range(extents[1]):
             for x in range(extents[0]):
                 yields += sum(1 for _ in kernel.entry(0)(agent, x, y, z, *extents, *values))
+    agent.later.settle()
     return Launch(kernel, agent, yields)
 
 

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from codegen_harness import Fault, launch
 
+from tdist.platforms.sim.memory import Allocation
 from tdist.platforms.sim.tiles import TileCache
 
 
@@ -129,14 +130,26 @@ def test_a_loop_that_masks_one_operand_only_is_not_fused_and_nan_survives():
     assert c[:, 3].isnan().all() and not c[:, 4].isnan().any()
 
 
-class Owner:
-    version = 0
-
-
 def test_tile_cache_is_bounded_and_forgets_what_was_written_to():
-    cache, owner = TileCache(limit_bytes=1000), Owner()
+    cache, owner = TileCache(limit_bytes=1000), Allocation(0, 1 << 20, torch.zeros(600, dtype=torch.uint8), "owner")
     for place in range(5):
-        cache.keep(owner, place, torch.zeros(60))
-    assert cache.held_bytes <= 1000 and cache.find(owner, 0) is None and cache.find(owner, 4) is not None
-    owner.version += 1
+        cache.keep(owner, place, 120 * place, 120 * place + 120, torch.zeros(60))
+    assert cache.held_bytes <= 1000 and cache.find(owner, 0) is None
+    assert all(cache.find(owner, place) is not None for place in (3, 4))
+    owner.note_write(475, 481)
+    assert cache.find(owner, 3) is None and cache.find(owner, 4) is None
+    cache.keep(owner, 4, 480, 600, torch.zeros(60))
+    owner.note_write(0, 480)
+    assert cache.find(owner, 4) is not None
+    owner.version += 1  # a write that does not say where
+    owner.note_write(0, 480)
     assert cache.find(owner, 4) is None
+
+
+def test_a_tile_is_forgotten_when_the_writes_since_are_no_longer_known():
+    cache, owner = TileCache(), Allocation(0, 1 << 20, torch.zeros(64, dtype=torch.uint8), "owner")
+    for writes, known in ((10, True), (1000, False)):
+        cache.keep(owner, 0, 0, 32, torch.zeros(8))
+        for _ in range(writes):
+            owner.note_write(32, 64)
+        assert (cache.find(owner, 0) is not None) == known

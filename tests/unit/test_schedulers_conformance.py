@@ -187,5 +187,5 @@ def test_a_live_lock_ends_at_a_limit(monkeypatch):
 
 
 def test_the_rules_are_named_once():
-    assert len(RULES) == 11
+    assert len(RULES) == 12
     assert run_scheduler_conformance(RandomScheduler, seeds=(1,)) == tuple(RULES)

@@ -64,6 +64,11 @@ class Region(NamedTuple):
     flips: tuple[int, ...]
     partial: bool
 
+    def span_bytes(self, size: int) -> tuple[int, int]:
+        """The first byte that it touches, and the one behind the last; its elements have `size` bytes."""
+        last = sum((n - 1) * s for n, s in zip(self.extents, self.strides, strict=True))
+        return self.offset_elems * size, (self.offset_elems + last + 1) * size
+
     @property
     def lanes(self) -> tuple[slice, ...]:
         """The lanes of the access that it holds."""
@@ -294,7 +299,7 @@ def load_box(
                 tile = cache.find(al, key)
                 if tile is None:
                     tile = finish(as_strided(al.view(dtype), shape, (down // size, 1), at // size))
-                    cache.keep(al, key, tile)
+                    cache.keep(al, key, at, at + (rows - 1) * down + width, tile)
                 return tile
         elif linear and not vecs:
             at, width = address - al.lo, shape[0] * size
@@ -326,7 +331,7 @@ def load_box(
         tile = tile.flip(region.flips) if region.flips else tile
         tile = _embed(ag, finish(tile), region, shape, fill, dtype) if region.partial else finish(tile)
         if cache is not None:
-            cache.keep(al, key, tile)
+            cache.keep(al, key, *region.span_bytes(size), tile)
         return tile
 
     return load
@@ -485,10 +490,9 @@ def store_box(spec: Spec) -> Callable[..., None]:
     width, bits = columns * size, BITS[size]
 
     def store(ag, al, address, strides, box, value: Any, source=None, vecs=()):
-        if type(value) is Product:
-            if not vecs and _put_off(ag, al, address, strides, box, value, spec):
-                return None
-            value = value.tile()
+        later = type(value) is Product
+        if later and (al.sync or vecs or source is al):  # memory that others may look at, or no box
+            value, later = value.tile(), False
         if planar and not vecs and source is not al:
             down, right = strides
             at = address - al.lo
@@ -498,15 +502,17 @@ def store_box(spec: Spec) -> Callable[..., None]:
                 and down >= width
                 and 0 <= at <= al.hi - al.lo - width - (rows - 1) * down
                 and not (at % size or down % size)
-                and isinstance(value, (torch.Tensor, ndarray))
+                and (later or isinstance(value, (torch.Tensor, ndarray)))
             ):
                 if detect:
                     ag.wr(al, at, rows, down, width, site)
-                if isinstance(value, ndarray):
+                if later:
+                    ag.later.put_off(al, Region(at // size, shape, (down // size, 1), (0, 0), (), False), dtype, value)
+                elif isinstance(value, ndarray):
                     ndarray(shape, bits, al.words(size), at, (down, size))[...] = value
                 else:
                     as_strided(al.view(dtype), shape, (down // size, 1), at // size).copy_(value)
-                al.version += 1
+                al.note_write(at, at + (rows - 1) * down + width)
                 return None
         elif linear and not vecs and source is not al:
             at = address - al.lo
@@ -523,7 +529,7 @@ def store_box(spec: Spec) -> Callable[..., None]:
                     ndarray(shape, bits, al.words(size), at)[...] = value
                 else:
                     as_strided(al.view(dtype), shape, (1,), at // size).copy_(value)
-                al.version += 1
+                al.note_write(at, at + width)
                 return None
         if isinstance(value, ndarray):
             value = from_bits(value, dtype)
@@ -536,6 +542,11 @@ def store_box(spec: Spec) -> Callable[..., None]:
             return None
         if detect:
             record_write(ag, al, region, size, site)
+        if later and not region.flips and min(region.strides) > 0:
+            ag.later.put_off(al, region, dtype, value)
+            al.note_write(*region.span_bytes(size))
+            return None
+        value = value.tile() if later else value
         is_tensor = isinstance(value, torch.Tensor)
         if is_tensor:
             value = value.clone() if source is al else value
@@ -548,26 +559,49 @@ def store_box(spec: Spec) -> Callable[..., None]:
             target.copy_(value)
         else:
             target.fill_(value)
-        al.version += 1
+        al.note_write(*region.span_bytes(size))
         return None
 
     return store
 
 
-def _put_off(
-    ag: Any, al: Any, address: int, strides: Sequence[int], box: Any, value: Product, spec: Spec
-) -> bool:
-    """Store a product without computing it, all else done; False, and nothing done, if memory may be looked at."""
-    if al.sync or any(s <= 0 for s in strides):
-        return False
-    region = place(ag, al, address, spec, spec.shape, strides, box)
-    if region is None:
-        return True
-    if spec.detect:
-        record_write(ag, al, region, spec.size_bytes, spec.site)
-    ag.later.put_off(al, region, spec.dtype, value)
-    al.version += 1
-    return True
+def copy_box(source: Spec, target: Spec, axis: int, tile: int) -> Callable[..., None]:
+    """All loads and stores of a loop that copies tiles, `tile` lanes each, adjacent along `axis` (`codegen/copies.py`).
+
+    `shape` and `box` are those of the whole panel, which lies inside both allocations, two different ones.
+    """
+    size, detect = source.size_bytes, source.detect
+    bits = BITS[size]
+
+    def copy(ag, al, address, strides, to, to_address, to_strides, box, shape, clk):
+        read = place(ag, al, address, source, shape, strides, box)
+        written = place(ag, to, to_address, target, shape, to_strides, box)
+        if read is None or written is None:
+            return
+        if detect:
+            _record_copy(ag, al, read, to, written, clk)
+        if read.flips or written.flips or 0 in written.strides:
+            raise NotImplementedError  # the condition in front of it rules that out
+        place_of = [size * s for s in read.strides], [size * s for s in written.strides]
+        values = ndarray(read.extents, bits, al.words(size), size * read.offset_elems, place_of[0])
+        ndarray(written.extents, bits, to.words(size), size * written.offset_elems, place_of[1])[...] = values
+        to.note_write(*written.span_bytes(size))
+
+    def _record_copy(ag, al, read, to, written, clk):
+        """The first trip's load is ordered by R; its store raises R to W, which orders the others'."""
+        clocks = ag.clocks
+        if clocks.R is clocks.W or read.extents[axis] <= tile:
+            record_read(ag, al, read, size, clk, source.site)
+            record_write(ag, to, written, size, target.site)
+            return
+        extents, rest = list(read.extents), list(read.extents)
+        extents[axis], rest[axis] = tile, read.extents[axis] - tile
+        record_read(ag, al, read._replace(extents=tuple(extents)), size, clk, source.site)
+        record_write(ag, to, written, size, target.site)
+        after = read.offset_elems + tile * read.strides[axis]
+        record_read(ag, al, read._replace(extents=tuple(rest), offset_elems=after), size, clk, source.site)
+
+    return copy
 
 
 def from_bits(bits: np.ndarray, dtype: torch.dtype) -> torch.Tensor:

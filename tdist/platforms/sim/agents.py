@@ -220,6 +220,10 @@ class Agent:
         if self.clocks is not None:
             self.clocks.drain(flush_cache=True)
 
+    def stay(self, steps: int) -> bool:
+        """Take so many steps at once, if no other agent would run in between whatever this one does in them."""
+        return self.engine.stay(self, steps)
+
     def quiet(self, site: Site) -> None:
         """As fence, and completes transfers."""
         self.fence(site)

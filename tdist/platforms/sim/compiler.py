@@ -11,7 +11,7 @@ import linecache
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -118,6 +118,7 @@ def compile_kernel(kernel: KernelIR, options: SimOptions | None = None) -> SimKe
     return _kernels[key]
 
 
+@lru_cache(maxsize=1024)
 def content_key(kernel: KernelIR, options: SimOptions) -> str:
     """A digest of all that generated source depends on."""
     places = None if options.symbolic is None else sorted(options.symbolic)  # a set has no order of its own
@@ -129,6 +130,7 @@ def content_key(kernel: KernelIR, options: SimOptions) -> str:
 def clear_caches() -> None:
     """Forget compiled kernels and converted tiles (the disk cache stays)."""
     _kernels.clear()
+    content_key.cache_clear()
     _tiles.clear()
 
 

@@ -35,6 +35,7 @@ from tdist.platforms.sim.memory import AddressSpace, Allocation, broken_canary, 
 from tdist.platforms.sim.products import LaterProducts
 from tdist.platforms.sim.race_facts import facts_of
 from tdist.platforms.sim.schedulers import ReplayScheduler, Scheduler, make_scheduler
+from tdist.platforms.sim.schedulers.base import stay
 from tdist.platforms.sim.streams import Copy, HostSite, Kernel, Launch, Span, Stream, Strided, Unregister, Write
 from tdist.platforms.sim.tracing import TracedAgent, Tracer
 from tdist.platforms.sim.words import SyncWords
@@ -307,6 +308,15 @@ class Engine:
             self._remove(ag)
             return None
         return ag
+
+    def stay(self, ag: Agent, steps: int) -> bool:
+        """Let the agent that runs take so many steps in one, if the scheduler would pick it each time in any case."""
+        if len(self.runnable) > 1:
+            if not stay(self.scheduler, steps):
+                return False
+            self.events += [ag.position] * steps
+        self.steps += steps
+        return True
 
     def wake(self, ag: Agent) -> None:
         """A blocked agent can run again."""

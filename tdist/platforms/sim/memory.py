@@ -36,6 +36,7 @@ _PRIVATE_BASE: Final = 0x34_0000_0000_0000
 _RANK_SPAN: Final = 1 << 42
 _MAX_GRAVES: Final = 4096
 _BASE_STEP: Final = 2 << 20
+_WRITES_KEPT: Final = 32
 _PRIVATE_ALIGNMENT_BYTES: Final = 512
 _WORD_FORMATS: Final[dict[int, Literal["b", "h", "i", "q"]]] = {1: "b", 2: "h", 4: "i", 8: "q"}
 
@@ -50,7 +51,8 @@ def round_up(value: int, step: int) -> int:
 class Allocation:
     """One piece of device memory: `[lo, hi)` in simulated addresses, as requested, not rounded.
 
-    `version` counts writes (tile caches compare it). `peers` holds the same allocation of each PE, or is empty for
+    `version` counts writes, and `writes` has the latest of those that said where they were (tile caches ask for both).
+    `peers` holds the same allocation of each PE, or is empty for
     private memory. `sync` holds the synchronisation words that live here, by byte offset; `guards` the pieces of it
     that lie in lines which signals write back. `marks`: where patterns of symbolic tiles
     may lie; `digests`: those of its tiles (`symbolic_access.py`). `put_off`: stores of products that are made before
@@ -78,6 +80,7 @@ class Allocation:
         "symmetric",
         "sync",
         "version",
+        "writes",
     )
 
     def __init__(self, rank: int, lo: int, storage: torch.Tensor, name: str | None, offset_bytes: int = -1) -> None:
@@ -88,6 +91,7 @@ class Allocation:
         self.offset_bytes = offset_bytes
         self.symmetric = offset_bytes >= 0
         self.version = 0
+        self.writes: deque[tuple[int, int, int]] = deque(maxlen=_WRITES_KEPT)
         self.freed = False
         self.freed_at = ""
         self.peers: tuple[Allocation, ...] = ()
@@ -116,6 +120,22 @@ class Allocation:
     def fate(self) -> str:
         """What messages say of freed memory: who it was, and the line of the free where it is known."""
         return f"{self.label} was freed{self.freed_at and f' at {self.freed_at}'}"
+
+    def note_write(self, lo: int, hi: int) -> None:
+        """Bytes `[lo, hi)` have changed, or are to change before anybody sees them."""
+        self.version += 1
+        self.writes.append((self.version, lo, hi))
+
+    def unchanged(self, version: int, lo: int, hi: int) -> bool:
+        """Whether bytes `[lo, hi)` are known to be as they were when it was of that version."""
+        left = self.version - version
+        for written, first, end in reversed(self.writes):
+            if written <= version:
+                break
+            if first < hi and lo < end:
+                return False
+            left -= 1
+        return left == 0
 
     def view(self, dtype: torch.dtype) -> torch.Tensor:
         """1-D tensor of `dtype` over the whole allocation; a tail shorter than one element is left out. Cached."""

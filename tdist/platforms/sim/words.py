@@ -319,7 +319,9 @@ class SyncWords:
         if word is None or word.width != width or word.mem[word.index] != word.value:
             word = self.at(ag, al, off, width, site)
         word.signal = True
-        after = wrap(word.value + value if add else value, width)
+        after = word.value + value if add else value
+        if width < 4 or not -0x8000_0000 <= after <= 0x7FFF_FFFF:
+            after = wrap(after, width)
         if ag.clocks is not None:
             self._signal_clocks(ag, ag.clocks, word, after, add, site)
         elif word.fresh is not None and not add:
@@ -330,7 +332,7 @@ class SyncWords:
         self, ag: Agent, al: Allocation, off: int, n: int, value: int, width: int, semantic: str, site: Site
     ) -> Generator[None, None, Clock | None]:
         """Poll slots 0 … n-1, 64 bytes apart, one after another, each until equal to `value`; gives the token."""
-        want = wrap(value, width)
+        want = value if width > 2 and -0x8000_0000 <= value <= 0x7FFF_FFFF else wrap(value, width)
         clocks = ag.clocks
         acquires = semantic in ACQUIRES
         words, private = al.sync, None  # private: a W that nobody else has seen, since nobody else ran

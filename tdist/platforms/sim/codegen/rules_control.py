@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from . import bounds, fuse
+from . import bounds, copies, fuse
 from .elements import type_info
 from .emitter import Scope
 from .facts import UNKNOWN
@@ -16,6 +17,7 @@ from .merge import Mismatch, Slot, incoming, join_forms, open_slot, template_of
 from .poly import Poly
 from .rules_dot import is_zero, note_dot
 from .symbolic import digest_number, digest_text
+from .trips import emit_trips
 from .values import NO_CLK, BlockPointer, Cond, Pointer, Scalar, Splat, Tile, Value, carrying
 
 # --- slots of loops
@@ -121,26 +123,48 @@ def _publish(g: Generator, op: Operation, slots: list[tuple[Slot, bool]]) -> Non
 
 @rule("scf.for")
 def for_loop(g: Generator, op: Operation) -> None:
-    made = fuse.plan(g, op) if g.module.options.fuse and g.fusion is None else None
-    if made is None:
+    whole = g.module.options.fuse and g.fusion is None
+    if whole and (product := fuse.plan(g, op)) is not None:
+        _whole_loop(g, op, fuse.emit_condition, _fused_loop, product)
+    elif whole and (copy := copies.plan(g, op)) is not None:
+        _whole_loop(g, op, copies.emit_condition, _copied_loop, copy)
+    else:
         _publish(g, op, _plain_loop(g, op))
-        return
-    trips = fuse.emit_trips(g, op)
-    condition, kk = fuse.emit_condition(g, made, trips)
+
+
+Slots = list[tuple[Slot, bool]]
+P = TypeVar("P", fuse.Plan, copies.Plan)
+
+
+def _whole_loop(
+    g: Generator,
+    op: Operation,
+    condition_of: Callable[[Generator, P, str], tuple[str, str]],
+    emit: Callable[[Generator, Operation, P, Slots, str, str], None],
+    made: P,
+) -> None:
+    """The loop as a whole where its condition holds, else as written."""
+    trips = emit_trips(g, op)
+    condition, kk = condition_of(g, made, trips)
     g.emit.push("if")
     slots = _plain_loop(g, op)
     plain = g.emit.pop()
     g.emit.push("if")
-    _fused_loop(g, op, made, slots, trips, kk)
+    emit(g, op, made, slots, trips, kk)
     g.emit.block(f"if {condition}:", g.emit.pop())
     g.emit.block("else:", plain)
     g.module.fused_loops += 1
     _publish(g, op, slots)
 
 
-def _fused_loop(
-    g: Generator, op: Operation, made: fuse.Plan, slots: list[tuple[Slot, bool]], trips: str, kk: str
-) -> None:
+def _copied_loop(g: Generator, op: Operation, made: copies.Plan, slots: Slots, trips: str, kk: str) -> None:
+    """The same stores by one copy."""
+    copies.emit_copy(g, made, kk)
+    for index, (start, (slot, _)) in enumerate(zip(op.operands[3:], slots, strict=True)):
+        _last_value(g, slot, g.value(start), made.finals[index], trips)
+
+
+def _fused_loop(g: Generator, op: Operation, made: fuse.Plan, slots: Slots, trips: str, kk: str) -> None:
     """The same results from one multiplication of panels."""
     left, right = fuse.emit_panels(g, made, kk)
     for index, (start, slot) in enumerate(zip(op.operands[3:], (s for s, _ in slots), strict=True)):
@@ -149,16 +173,16 @@ def _fused_loop(
             _fused_product(g, made, op.results[index], slot, start, left, right)
             note_dot(g, made.dot, kk)
             continue
-        for name, (first, step) in zip(slot.locals, made.finals[index], strict=False):
-            g.emit.line(f"{name} = {g.poly_text(first + Poly.symbol(trips) * step)}")
-        _carry_origin(g, slot, value, len(made.finals[index]))
+        _last_value(g, slot, value, made.finals[index], trips)
 
 
-def _carry_origin(g: Generator, slot: Slot, value: Value, parts: int) -> None:
-    """What of a carried value does not change from trip to trip: its allocation, its clock."""
+def _last_value(g: Generator, slot: Slot, value: Value, parts: list[tuple[Poly, Poly]], trips: str) -> None:
+    """A carried value behind the last trip; its allocation and its clock do not change from trip to trip."""
+    for name, (first, step) in zip(slot.locals, parts, strict=False):
+        g.emit.line(f"{name} = {g.poly_text(first + Poly.symbol(trips) * step)}")
     origin = getattr(value, "origin", None)
-    if origin is not None and len(slot.locals) > parts:
-        g.emit.line(f"{slot.locals[parts]} = {origin.al}")
+    if origin is not None and len(slot.locals) > len(parts):
+        g.emit.line(f"{slot.locals[len(parts)]} = {origin.al}")
     if slot.clk_local:
         g.emit.line(f"{slot.clk_local} = {g.clock(value.clk | g.control)}")
 

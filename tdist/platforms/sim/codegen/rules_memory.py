@@ -362,6 +362,9 @@ def store(g: Generator, op: Operation) -> None:
         access = block_access(g, op, pointer, mask)
         pointer, mask = access.pointer, access.mask
     assert isinstance(pointer, (PointerTile, AddressTile))
+    if g.fusion is not None:
+        g.fusion.store(op, Access(pointer, mask, None), value)
+        return
     if pointer.origin.remote or g.module.options.adversarial:
         g.emit.line("yield")
     if isinstance(pointer, PointerTile) and (mask is None or isinstance(mask, Box)):
@@ -397,6 +400,8 @@ def _store_box(g: Generator, op: Operation, pointer: PointerTile, value: Value, 
 
 
 def _store_scalar(g: Generator, op: Operation, pointer: Pointer, value: Value, mask: Value | None) -> None:
+    if g.fusion is not None:
+        g.fusion.refuse("a scalar store")
     if pointer.origin.remote or g.module.options.adversarial:
         g.emit.line("yield")
     g.count(op, "scalar")

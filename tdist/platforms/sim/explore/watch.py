@@ -360,6 +360,10 @@ class WatchedEngine(Engine):
         if not self._leave:
             self.watch.quiescent()
 
+    def stay(self, ag: Agent, steps: int) -> bool:
+        """Another agent may come after any step."""
+        return False
+
     def _copy(self, stream: Stream, op: Copy) -> None:
         source = op.source.al
         if source.marks is not None and op.source.view.dtype != op.target.view.dtype:

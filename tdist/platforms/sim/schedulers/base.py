@@ -53,6 +53,16 @@ class Scheduler(Protocol):
         ...
 
 
+def stay(scheduler: Scheduler, picks: int) -> bool:
+    """Count so many picks of the current agent as made, if each would be its in any case; else nothing, and False.
+
+    A scheduler may have a fourth method for it, `stay(picks)`: loops of copies to another rank are then simulated at
+    once (`codegen/copies.py`).
+    """
+    answers: Callable[[int], bool] | None = getattr(scheduler, "stay", None)
+    return answers is not None and answers(picks)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """What may follow a scheduler's name in a spec: `name=value`.

@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tdist.errors import TdistError
-from tdist.platforms.sim.schedulers.base import Runnable, Scheduler
+from tdist.platforms.sim.schedulers.base import Runnable, Scheduler, stay
 from tdist.platforms.sim.schedulers.replay import ReplayScheduler
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _MOST_AGENTS: Final = 9
 _QUESTIONS: Final = 200
 _FAIR_PICKS: Final = 60_000
 _MOST_PICKS: Final = 1_000_000
+_STAYS: Final = (1, 7, 1000, 5000)
 """The worlds need a few hundred choices; schedulers with patience some ten thousand."""
 
 
@@ -114,6 +115,10 @@ class Checked:
         with _no_exception(rule, question):
             answer = self._scheduler.pick(runnable, current)
         return _in_range(rule if _is_index(answer) is None else "pick-in-range", question, answer, len(runnable))
+
+    def stay(self, picks: int) -> bool:
+        with _no_exception("stays", f"stay({picks})"):
+            return stay(self._scheduler, picks)
 
     def choose(self, n: int) -> int:
         with _no_exception("choose-in-range", f"choose({n})"):
@@ -236,6 +241,25 @@ def _everyone_runs(asked: _Asked, seed: int) -> None:
             return
     never = sorted({agent.position for agent in pool} - seen)
     asked.broken(f"agents {never} of {len(pool)} never ran in {_FAIR_PICKS} choices; others may be spinning for them")
+
+
+def _stays(asked: _Asked, seed: int) -> None:
+    """`stay(n)`, if there is one, is the same as `n` picks, and each of these gives the current agent."""
+    pool = still_agents(_MOST_AGENTS)
+    for picks in _STAYS:
+        at_once, one_by_one = asked.started(seed), asked.started(seed)
+        current = pool[at_once.pick(pool, None)]
+        one_by_one.pick(pool, None)
+        while at_once.picks < _FAIR_PICKS and at_once.stay(picks):
+            at_once.picks += picks
+            for step in range(picks):
+                if one_by_one.pick(pool, current) != current.position:
+                    asked.broken(f"stay({picks}) was promised, but pick {step + 1} goes to another agent")
+        for step in range(picks):
+            first, second = (scheduler.pick(pool, current) for scheduler in (at_once, one_by_one))
+            if first != second:
+                asked.broken(f"after stay({picks}) pick {step + 1} is {first}, after as many picks it is {second}")
+            current = pool[first]
 
 
 def _differ(first: Sequence[int], second: Sequence[int]) -> int:
@@ -436,6 +460,7 @@ RULES: Final[dict[str, Callable[[_Asked, int], None]]] = {
     "start-forgets": _start_forgets,
     "runs-apart": _runs_apart,
     "everyone-runs": _everyone_runs,
+    "stays": _stays,
     "live-protocols-end": _live,
     "same-run-twice": _same_run_twice,
     "replays": _replays,

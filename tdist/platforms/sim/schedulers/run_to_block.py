@@ -24,5 +24,11 @@ class RunToBlockScheduler:
         self._steps = 0
         return (current.position + 1) % len(runnable)
 
+    def stay(self, picks: int) -> bool:
+        if self._steps + picks >= PATIENCE_STEPS:
+            return False
+        self._steps += picks
+        return True
+
     def choose(self, n: int) -> int:
         return 0
