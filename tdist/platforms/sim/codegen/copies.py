@@ -19,7 +19,7 @@ from .elements import Element
 from .generator import Generator
 from .ir_access import may_write, only_user
 from .poly import Poly
-from .rules_memory import Access, load_clock, spec_text
+from .rules_memory import Access, load_clock, only_stored, spec_text
 from .trips import (
     Deferred,
     Finals,
@@ -57,7 +57,7 @@ class CopyTrip(Trip):
 
     def load(self, op: Operation, access: Access) -> None:
         check_separable(access)
-        if only_user(op.results[0]) is None:
+        if only_user(op.results[0]) is None or not only_stored(op):
             raise Refused("a loaded value that is not just stored")
         self.source = Deferred(op, access)
         self.g.env[op.results[0]] = self.source  # pyright: ignore[reportArgumentType]
