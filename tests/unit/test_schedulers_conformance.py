@@ -98,6 +98,20 @@ class FavoursRankZero(RandomScheduler):
         return min(range(len(runnable)), key=lambda index: (runnable[index].rank, runnable[index].program))
 
 
+class PromisesTooMuch(RunToBlockScheduler):
+    """Grants more steps than its patience has."""
+
+    def stay(self, picks):
+        return True
+
+
+class ForgetsItsSteps(RunToBlockScheduler):
+    """Grants steps without counting them."""
+
+    def stay(self, picks):
+        return picks < 1000
+
+
 class ForgetsToStart(RandomScheduler):
     def start(self, seed):
         raise RuntimeError("no seed")
@@ -152,6 +166,8 @@ BROKEN = [
     (Shared, "runs-apart"),
     (Impatient, "everyone-runs"),
     (FavoursRankZero, "everyone-runs"),
+    (PromisesTooMuch, "stays"),
+    (ForgetsItsSteps, "stays"),
     (ForgetsToStart, "start"),
     (LooksInto, "live-protocols-end"),
     (DrawsFromTheSystem, "same-run-twice"),
