@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from tdist import env
 from tdist.errors import EnvironmentUnfit, TdistError, UsageError
+from tdist.platforms.sim import collection
 from tdist.platforms.sim.process.boot import Boot
 from tdist.tools.ending import unwinds_when_told_to_end
 from tdist.tools.files import check_writable, drop_stdout, print_anything, write_json
@@ -225,6 +226,7 @@ def _verify(
         from tdist.verify.run import verify
 
         operator = load_operator(options.operator)
+        collection.loaded()
         tracing.check_elements(operator, options.nranks, options.launches)
         with LiveReport(sys.stdout, drop_stdout) as live:
             report = verify(operator, options, boot=boot, observer=live, keep_ir=keep_ir, tracing=tracing)
@@ -307,6 +309,7 @@ def raise_environment(error: ModuleNotFoundError) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    collection.start_loading()
     with unwinds_when_told_to_end():
         command(prog_name="tdist-verify")
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 
 from tdist.errors import UsageError
@@ -264,7 +265,7 @@ def _worst(score: torch.Tensor, right: torch.Tensor) -> tuple[int, ...]:
     """Index of the worst element, a wrong one if there is any."""
     ranked = score if bool(right.all()) else torch.where(right, -1.0, score)
     flat = int(ranked.reshape(-1).argmax())
-    return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), score.shape))
+    return tuple(int(i) for i in np.unravel_index(flat, score.shape))  # torch's own imports a solver for shapes first
 
 
 def _tile_extent(tile: tuple[int, ...], dims: int, axis: int) -> int:

@@ -1,4 +1,4 @@
-"""Python's garbage collection around a run.
+"""Python's garbage collection around a run, and in processes that are ours from their start.
 
 A run makes very many objects that live as long as its world, and no cyclic garbage. A collection during the run, or of
 the young objects at its end, would look at each of them and find nothing; it costs as much as making them does.
@@ -38,7 +38,31 @@ class _Growth:
         self.before = len(gc.get_objects())
 
 
+class _Loading:
+    """Whether a process of ours is importing, and whether what it has imported is frozen."""
+
+    def __init__(self) -> None:
+        self.going_on = False
+        self.frozen = False
+
+
 _growth = _Growth()
+_loading = _Loading()
+
+
+def start_loading() -> None:
+    """For processes of ours (a command, the fork server): no collection while they import, until `loaded`."""
+    _loading.going_on = True
+    gc.disable()
+
+
+def loaded() -> None:
+    """What has been imported is there to stay: no collection looks at it, here or in a fork, which would copy it."""
+    if not _loading.going_on:
+        return
+    _loading.going_on, _loading.frozen = False, True
+    gc.freeze()
+    gc.enable()
 
 
 @contextmanager
@@ -48,7 +72,8 @@ def paused() -> Iterator[None]:
     So collections of young objects do not see it. Does nothing where collection is off, or where somebody else has
     frozen objects.
     """
-    if not gc.isenabled() or gc.get_freeze_count():
+    stays_frozen = _loading.frozen
+    if not gc.isenabled() or (not stays_frozen and gc.get_freeze_count()):
         yield
         return
     gc.disable()
@@ -58,10 +83,13 @@ def paused() -> Iterator[None]:
         made = gc.get_count()[0]
         gc.freeze()
         due = _growth.due(made)
-        gc.unfreeze()
+        if due or not stays_frozen:
+            gc.unfreeze()
         gc.enable()
         if due:
             _growth.collect()
+            if stays_frozen:
+                gc.freeze()
 
 
-__all__ = ["paused"]
+__all__ = ["loaded", "paused", "start_loading"]

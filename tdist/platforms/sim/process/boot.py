@@ -17,6 +17,8 @@ import threading
 from collections.abc import Iterator
 from typing import Self
 
+from tdist.platforms.sim import collection
+
 # run with -c: the launcher's sys.path as it is, not as PYTHONPATH would make it
 _MAIN = """
 import json, sys
@@ -65,10 +67,12 @@ class Boot:
 def serve(fd: int) -> None:
     """The fork server's own main, on its inherited socket; does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    collection.start_loading()
     with _watching(fd):
         from tdist.platforms.sim.process import forkserver
 
         server = forkserver.prepare(fd)
+    collection.loaded()
     if server is not None:
         server.serve()
     os._exit(0)  # an interpreter with torch takes a second to tear down, and nothing here needs it; children die too
