@@ -129,8 +129,17 @@ def _check_suppressions(suppress: Any, where: str) -> None:
         raise pytest.UsageError(f"{where}: {str(error).replace('--suppress', 'suppress')}") from error
 
 
+@pytest.fixture(scope="session")
+def _warm_processes() -> Iterator[None]:
+    """Rank processes of one test leave their fork server to the next."""
+    from tdist.platforms.sim.process import warm
+
+    with warm.keeping():
+        yield
+
+
 @pytest.fixture
-def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
+def ranks(request: pytest.FixtureRequest, _warm_processes: None) -> Iterator[Ranks]:
     """N simulated ranks in one mode; see `Ranks`. The test may import users' names."""
     from tdist import importer
 

@@ -17,6 +17,7 @@ import torch
 
 from tdist.errors import KernelError, UsageError, WorldStopped
 from tdist.platforms.sim.engine import WorldConfig
+from tdist.platforms.sim.process import warm
 from tdist.platforms.sim.process.pool import RankPool
 from tdist.platforms.sim.world import World
 
@@ -31,8 +32,15 @@ def target(name: str) -> str:
     return f"{HOSTS}::{name}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_kept():
+    """A pool that closes leaves nothing; `test_warm_servers.py` is about those that keep their fork server."""
+    with warm.keeping(False):
+        yield
+
+
 @pytest.fixture(scope="module")
-def shared():
+def shared(_nothing_is_kept):
     with RankPool(NRANKS) as pool:
         yield pool
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from tdist.platforms.sim import collection
+from tdist.platforms.sim.process import warm
 
 # run with -c: the launcher's sys.path as it is, not as PYTHONPATH would make it
 _MAIN = """
@@ -27,18 +28,30 @@ from tdist.platforms.sim.process.boot import serve
 serve(int(sys.argv[1]))
 """
 _WATCH_SECONDS = 0.2
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that are 1 in the fork server and all that it forks."""
 
 
 class Boot:
-    """A fork server that is starting: its process and the near end of its socket.
+    """A fork server that is starting, or was kept (`warm.py`) and is `ready`: its process and its socket's near end.
 
     As a context manager it ends the process unless a pool has taken it over by then.
     """
 
     def __init__(self) -> None:
         open_standard_streams()
+        self._taken = False
+        self.origin = warm.Origin.now()
+        kept = warm.take(self.origin)
+        self.ready = kept is not None
+        if kept is None:
+            self._start()
+        else:
+            self.near, self.process = kept.near, kept.process
+
+    def _start(self) -> None:
         self.near, far = socket.socketpair()
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        threads = dict.fromkeys(ONE_THREAD, "1")
         with far:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, str(far.fileno()), json.dumps(sys.path)],
@@ -47,21 +60,19 @@ class Boot:
                 env={**os.environ, **threads},
                 start_new_session=True,  # Ctrl-C is the launcher's to handle
             )
-        self._taken = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if not self._taken:
-            self.near.close()
-            self.process.kill()
-            self.process.wait()
+        server = warm.Server(self.near, self.process, self.origin)
+        if not (self._taken or (self.ready and warm.keep(server))):
+            server.end()
 
-    def take(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-        """The socket and the process; whoever takes them ends them."""
+    def take(self) -> warm.Server:
+        """The server; whoever takes it ends or keeps it."""
         self._taken = True
-        return self.near, self.process
+        return warm.Server(self.near, self.process, self.origin)
 
 
 def serve(fd: int) -> None:

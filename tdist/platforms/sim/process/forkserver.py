@@ -16,6 +16,7 @@ import traceback
 from typing import Any
 
 from tdist.errors import TdistError
+from tdist.platforms.sim.process.boot import ONE_THREAD
 from tdist.platforms.sim.process.protocol import Channel, Message, close_fds
 from tdist.platforms.sim.process.wire import error_to_json
 
@@ -70,6 +71,8 @@ class ForkServer:
             self._fork(message)
         elif message.op == "kill":
             self._kill(int(message.data["pid"]))
+        elif message.op == "ping":
+            self._channel.send({"op": "ready"})
         return True
 
     def _kill(self, pid: int) -> None:
@@ -118,9 +121,19 @@ def _flush() -> None:
             stream.flush()
 
 
+def _surround(spec: dict[str, Any]) -> None:
+    """Directory and environment as the launcher has them at the fork, but for what decides this process's threads."""
+    with contextlib.suppress(OSError):
+        os.chdir(spec["directory"])
+    threads = {name: os.environ[name] for name in ONE_THREAD}
+    os.environ.clear()
+    os.environ.update(spec["environment"] | threads)
+
+
 def _child_main(spec: dict[str, Any], fds: list[int]) -> int:
     from tdist.platforms.sim.process import client, server
 
+    _surround(spec)
     out, err, *rest = fds
     os.dup2(out, 1)
     os.dup2(err, 2)

@@ -26,6 +26,7 @@ from typing import Any, NoReturn, TextIO
 from tdist import env
 from tdist.errors import EnvironmentUnfit, ProcessLost, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding
+from tdist.platforms.sim.process import warm
 from tdist.platforms.sim.process.boot import Boot
 from tdist.platforms.sim.process.protocol import Channel, Message, pack, unpack
 from tdist.platforms.sim.process.wire import config_to_json, error_from_json
@@ -85,18 +86,24 @@ class _ForkServer:
     """The launcher's side of the fork server."""
 
     def __init__(self, boot: Boot) -> None:
-        near, self.process = boot.take()
-        self.channel = Channel(near)
+        server = boot.take()
+        self.process, self._origin = server.process, server.origin
+        self.channel = Channel(server.near)
         self.ended: dict[int, int] = {}
         try:
+            if boot.ready:
+                self.channel.send({"op": "ping"})
             self._expect("ready")
         except BaseException:
             self.close()
             raise
 
     def fork(self, spec: dict[str, Any], fds: Sequence[int]) -> int:
-        self.channel.send({"op": "fork", **spec}, fds=fds)
-        return int(self._expect("forked").data["pid"])
+        about = {"directory": _directory(), "environment": dict(os.environ)}
+        self.channel.send({"op": "fork", **spec, **about}, fds=fds)
+        pid = int(self._expect("forked").data["pid"])
+        self.ended.pop(pid, None)  # of an earlier process
+        return pid
 
     def kill(self, pid: int) -> None:
         self.channel.send({"op": "kill", "pid": pid})
@@ -115,6 +122,11 @@ class _ForkServer:
         while any(pid not in self.ended for pid in pids) and time.monotonic() < deadline:
             if _readable(self.channel, _TICK_SECONDS) and not self.receive():
                 return
+
+    def retire(self) -> None:
+        """Its pool needs it no more, and its children have ended: keep it for the next one, or end it."""
+        if not warm.keep(warm.Server(self.channel.detach(), self.process, self._origin)):
+            self.close()
 
     def close(self) -> None:
         self.channel.close()
@@ -145,6 +157,22 @@ class _ForkServer:
                 raise error_from_json(message.data)
             self.ended[int(message.data["pid"])] = int(message.data["code"])
         raise ProcessLost(f"the fork server (pid {self.process.pid}) did not answer for {_START_SECONDS:.0f} s")
+
+
+def _served_by(boot: Boot) -> _ForkServer:
+    """The launcher's side of a server; of a new one if the kept one has just died."""
+    if boot.ready:
+        with contextlib.suppress(ProcessLost):
+            return _ForkServer(boot)
+        boot = Boot()
+    return _ForkServer(boot)
+
+
+def _directory() -> str:
+    """Where this process is, "" if that place is gone."""
+    with contextlib.suppress(OSError):
+        return os.getcwd()
+    return ""
 
 
 def make_room_for_files(nfiles: int) -> None:
@@ -260,7 +288,8 @@ class RankPool:
         self._closed = True
         self._abandon()
         if self._server is not None:
-            self._server.close()
+            self._selector.unregister(self._server.channel)
+            self._server.retire()
             self._server = None
         self._selector.close()
 
@@ -329,7 +358,7 @@ class RankPool:
         self._abandon()
         if self._server is None:
             boot, self._boot = self._boot or Boot(), None
-            self._server = _ForkServer(boot)
+            self._server = _served_by(boot)
             self._selector.register(self._server.channel, selectors.EVENT_READ, self._server)
         try:
             self._fork_all(self._server)

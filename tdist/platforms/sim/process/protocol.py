@@ -68,6 +68,10 @@ class Channel:
     def fileno(self) -> int:
         return self._sock.fileno()
 
+    def detach(self) -> socket.socket:
+        """The socket, for another channel; this one stays usable as long as it is open."""
+        return self._sock
+
     def close(self) -> None:
         self._sock.close()
 
