@@ -331,7 +331,8 @@ def load_box(
         tile = tile.flip(region.flips) if region.flips else tile
         tile = _embed(ag, finish(tile), region, shape, fill, dtype) if region.partial else finish(tile)
         if cache is not None:
-            cache.keep(al, key, *region.span_bytes(size), tile)
+            first, end = region.span_bytes(size)
+            cache.keep(al, key, first, end, tile)
         return tile
 
     return load
