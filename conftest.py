@@ -25,7 +25,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm_fork_server(_own_temporary_directory: None, _own_cache: None) -> Iterator[None]:
+def _warm_fork_server() -> Iterator[None]:
     """Pools of one process of the suite leave their fork server to the next; tests of pools themselves do not."""
     from tdist.platforms.sim.process import warm
 
