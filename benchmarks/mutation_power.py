@@ -19,8 +19,8 @@ from pathlib import Path
 import measure  # noqa: F401  (one torch thread)
 
 from tdist.verify.loader import load_operator
-from tdist.verify.mutate import CAUGHT, EQUIVALENT, FAULT, HANG, MISSED, WRONG, Judged, mutate_operator
-from tdist.verify.mutate_report import mutation_json
+from tdist.verify.mutation.mutate import CAUGHT, EQUIVALENT, FAULT, HANG, MISSED, WRONG, Judged, mutate_operator
+from tdist.verify.mutation.report import mutation_json
 from tdist.verify.options import Options
 
 OPERATORS = ("all_gather", "ag_gemm")

@@ -20,10 +20,10 @@ SCHEDULES = 1000
 
 def main() -> None:
     measure.one_thread()
-    from tdist.verify.explore_run import Rerunner
     from tdist.verify.loader import load_operator
     from tdist.verify.options import Options
     from tdist.verify.rank_job import Job
+    from tdist.verify.search.explore import Rerunner
     from tdist.verify.worlds import RunSpec, ThreadRunner
 
     print(measure.machine_line())
@@ -71,8 +71,8 @@ def symbolic(operator, size) -> None:
     """One schedule as the exploration runs it, with its footprints, tiles symbolic over all tiles."""
     from tdist.platforms.sim.explore.rerun import replica
     from tdist.platforms.sim.explore.watch import WatchedEngine
-    from tdist.verify.explore_run import Rerunner
     from tdist.verify.rank_job import Job
+    from tdist.verify.search.explore import Rerunner
     from tdist.verify.worlds import RunSpec
 
     case = operator.case(dtype="fp16", nranks=RANKS, shape={"m": size, "n": size, "k": size}, seed=0)

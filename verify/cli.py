@@ -19,8 +19,8 @@ from tdist.platforms.sim import collection
 from tdist.platforms.sim.process.boot import Boot
 from tdist.tools.ending import unwinds_when_told_to_end
 from tdist.tools.files import check_writable, drop_stdout, print_anything, write_json
-from tdist.verify.aftermath import Aftermath
 from tdist.verify.options import Options, dashed
+from tdist.verify.replay.aftermath import Aftermath
 from tdist.verify.tracing import Tracing
 
 EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
@@ -172,7 +172,7 @@ def command(
         tracing = Tracing(trace_path, trace_elements, map_path)
         tracing.check(json_path)
         if mutate or mutate_kinds is not None:
-            from tdist.verify.mutate_cli import mutate_command
+            from tdist.verify.mutation.command import mutate_command
 
             others = {"--replay": replay_path, "--repro": repro, "--trace": trace_path, "--keep-ir": keep_ir}
             others |= {
@@ -183,7 +183,7 @@ def command(
             given_too = [name for name, value in others.items() if value is not None]
             sys.exit(mutate_command(_options(operator or "", given), mutate, mutate_kinds, json_path, given_too))
         if replay_path is not None:
-            from tdist.verify.replay_cli import replay_command
+            from tdist.verify.replay.command import replay_command
 
             sys.exit(replay_command(aftermath, operator, json_path, tracing))
         sys.exit(_verify(_options(operator or "", given), json_path, keep_ir, aftermath, tracing))
@@ -236,7 +236,7 @@ def _verify(
                 if json_path is not None:
                     write_json(json_path, report_json(report))
     if aftermath.concerns(report):
-        from tdist.verify.replay_cli import after_report
+        from tdist.verify.replay.command import after_report
 
         after_report(report, operator, aftermath)
     tracing.conclude()
@@ -246,7 +246,7 @@ def _verify(
 def _print_plan(options: Options) -> None:
     from tdist.tools.output import report_console
     from tdist.verify.loader import load_operator
-    from tdist.verify.plan_text import print_plan
+    from tdist.verify.search.plan_text import print_plan
     from tdist.verify.suppressions import suppressions_of
 
     operator = load_operator(options.operator)
@@ -260,7 +260,7 @@ def _print_list() -> None:
     from tdist.verify.loader import builtin_operators
     from tdist.verify.operator import format_shape
     from tdist.verify.policies import POLICIES
-    from tdist.verify.situations import SITUATIONS
+    from tdist.verify.search.situations import SITUATIONS
 
     for operator in builtin_operators():
         summary = (operator.host.__doc__ or "").strip().splitlines()[0]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tdist.findings import Finding
+from tdist.verify.replay.sightings import output_digests
 from tdist.verify.results import Failure, ModeResult, SearchRun, StepResult
-from tdist.verify.sightings import output_digests
 from tdist.verify.worlds import RunSpec
 
 

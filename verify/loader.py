@@ -17,7 +17,7 @@ PLUS = "+"
 
 
 def load_operator(spec: str) -> Operator:
-    """The operator that `spec` names; `OP1+OP2` is a pair of them (`tdist.verify.pairs`).
+    """The operator that `spec` names; `OP1+OP2` is a pair of them (`tdist.verify.search.pairs`).
 
     A file is executed with `triton_dist`, `shmem` and `triton.language.extra.cann` importable, once a process and
     version of the file; rank processes load it for themselves.
@@ -27,7 +27,7 @@ def load_operator(spec: str) -> Operator:
     """
     parts = _parts(spec)
     if len(parts) > 1:
-        from tdist.verify.pairs import pair
+        from tdist.verify.search.pairs import pair
 
         return pair(*map(load_operator, parts))
     path, separator, name = spec.rpartition("::")

@@ -66,7 +66,7 @@ class Case:
 class Operator:
     """A declared operator. Make it with `operator`; the attributes are that decorator's arguments.
 
-    `parts`: the two operators of a pair (`tdist.verify.pairs`).
+    `parts`: the two operators of a pair (`tdist.verify.search.pairs`).
     """
 
     name: str

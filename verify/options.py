@@ -162,7 +162,7 @@ class Options:
         self._check_compilation()
 
     def _check_search(self) -> None:
-        from tdist.verify.situations import SITUATIONS
+        from tdist.verify.search.situations import SITUATIONS
 
         for name in self.suppress:
             full_id(name, "--suppress")

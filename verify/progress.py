@@ -21,7 +21,7 @@ from tdist.errors import EnvironmentUnfit
 from tdist.tools.output import report_console
 from tdist.verify.report import render_conclusion, render_head, render_mode
 from tdist.verify.run import Observer
-from tdist.verify.search import SEARCH
+from tdist.verify.search.step import SEARCH
 
 if TYPE_CHECKING:
     from tdist.verify.modes import Mode

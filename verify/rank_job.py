@@ -20,10 +20,10 @@ from tdist.errors import EnvironmentUnfit, Place, TdistError, UsageError, WorldS
 from tdist.golden import Reference
 from tdist.platforms.base import RankRuntime, on_behalf_of
 from tdist.verify.heap import release_shmem
-from tdist.verify.jobs import FROZEN, OPPOSITE
 from tdist.verify.loader import load_operator
 from tdist.verify.operator import Case, Operator
 from tdist.verify.policies import Comparison, Setting, compare
+from tdist.verify.search.jobs import FROZEN, OPPOSITE
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Job:
         spec: what names the operator; a rank process loads it for itself.
         launches: calls of the host function on one workspace, with different inputs.
         judge: whether to compare with the golden; checksums are taken anyway.
-        situation: what it is for (`tdist.verify.situations`); "frozen" launches once and replays that.
+        situation: what it is for (`tdist.verify.search.situations`); "frozen" launches once and replays that.
     """
 
     spec: str

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from tdist.findings import Finding, render
 from tdist.verify.operator import Case, format_shape
-from tdist.verify.plan_text import counted, pct_line, plan_lines
 from tdist.verify.policies import Comparison
 from tdist.verify.results import ModeResult, Report, SearchRun, StepResult, finding_weights
-from tdist.verify.search import found_by
+from tdist.verify.search.plan_text import counted, pct_line, plan_lines
+from tdist.verify.search.step import found_by
 from tdist.verify.suppressions import is_suppressed, unused
 from tdist.verify.verdict import judge
 

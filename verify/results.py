@@ -10,9 +10,9 @@ from tdist.findings import Finding, FindingLog, Severity
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Case
 from tdist.verify.options import Options
-from tdist.verify.plan import Planned
 from tdist.verify.policies import Comparison
 from tdist.verify.rank_job import LaunchResult
+from tdist.verify.search.plan import Planned
 from tdist.verify.suppressions import Suppression
 from tdist.verify.worlds import RunSpec
 

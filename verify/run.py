@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 from tdist.findings import Finding, Party, make
 from tdist.platforms.sim.process.boot import Boot
 from tdist.verify.attempts import attempt
-from tdist.verify.beside import Beside, beside
 from tdist.verify.failures import failures_of
 from tdist.verify.loader import absolute_spec
 from tdist.verify.modes import Mode, modes_for
 from tdist.verify.operator import Case, Operator, check_nranks, format_shape
 from tdist.verify.options import Options
-from tdist.verify.plan import plan, setting_of
 from tdist.verify.rank_job import Job, LaunchResult, tile_elements
 from tdist.verify.results import Failure, ModeResult, Report, StepResult, finding_weights
-from tdist.verify.search import RERUN_FROM, SEARCH, search
-from tdist.verify.situations import SITUATIONS, not_run
+from tdist.verify.search.beside import Beside, beside
+from tdist.verify.search.plan import plan, setting_of
+from tdist.verify.search.situations import SITUATIONS, not_run
+from tdist.verify.search.step import RERUN_FROM, SEARCH, search
 from tdist.verify.suppressions import Suppression, accept, suppressions_of
 from tdist.verify.worlds import POISONS, Runner, RunSpec, open_runner, world_config
 
@@ -220,7 +220,7 @@ def _search(
     observer.step_started(case.dtype, mode, SEARCH)
     planned = plan(operator, options, mode, case.dtype)
     if len(planned) >= RERUN_FROM:
-        from tdist.verify.explore_run import Rerunner
+        from tdist.verify.search.explore import Rerunner
 
         runner = Rerunner(operator, runner)
     return search(runner, planned, suppressions_of(operator, options), helper)
@@ -235,7 +235,7 @@ def _explore(
     observer: Observer,
     dtype: str,
 ) -> StepResult:
-    from tdist.verify.exhaustive_step import EXHAUSTIVE, explore_operator
+    from tdist.verify.search.exhaustive import EXHAUSTIVE, explore_operator
 
     why = _stop_there(steps, options.profile, SEARCH)
     if why:

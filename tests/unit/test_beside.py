@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from search_fakes import FINE, FakeRunner, declare, launched, race
 
-from tdist.verify.beside import Beside, beside
 from tdist.verify.loader import load_operator
 from tdist.verify.options import Options
-from tdist.verify.plan import plan
 from tdist.verify.results import SearchRun
-from tdist.verify.search import measured, search
+from tdist.verify.search.beside import Beside, beside
+from tdist.verify.search.plan import plan
+from tdist.verify.search.step import measured, search
 from tdist.verify.worlds import ThreadRunner, WorldResult
 
 SPEC = f"{Path(__file__).parent / 'search_operators.py'}::counts_on_device"

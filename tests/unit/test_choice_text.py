@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdist.verify.choice_text import LINE_CHARS, pack, unpack
+from tdist.verify.replay.choice_text import LINE_CHARS, pack, unpack
 
 _RUNS = st.tuples(st.integers(0, 300), st.integers(1, 40), st.sampled_from((0, 1)))
 

@@ -11,11 +11,11 @@ from test_explore_rerun import spec_of
 from tdist.errors import UsageError
 from tdist.platforms.sim.explore.exhaustive import Limits, explore, finding_key
 from tdist.platforms.sim.explore.rerun import rerun
-from tdist.verify import exhaustive_step as exhaustive_step_module
-from tdist.verify.explore_run import NotRecordable, Rerunner, explore_job, prove_outputs
 from tdist.verify.options import Options
+from tdist.verify.replay.sightings import output_digests
 from tdist.verify.run import verify
-from tdist.verify.sightings import output_digests
+from tdist.verify.search import exhaustive as exhaustive_step_module
+from tdist.verify.search.explore import NotRecordable, Rerunner, explore_job, prove_outputs
 from tdist.verify.worlds import ThreadRunner
 
 MOST = 60

@@ -13,10 +13,10 @@ from tdist.errors import UsageError
 from tdist.platforms.sim.explore.recording import NotRecordable, record
 from tdist.platforms.sim.explore.rerun import rerun
 from tdist.platforms.sim.world import World
-from tdist.verify.explore_run import Rerunner
 from tdist.verify.loader import load_operator
 from tdist.verify.options import Options
 from tdist.verify.rank_job import Job
+from tdist.verify.search.explore import Rerunner
 from tdist.verify.worlds import RunSpec, ThreadRunner
 
 FAULTS = Path(__file__).parents[1] / "faults"

@@ -20,8 +20,8 @@ from tdist.platforms.sim.explore.exhaustive import Exploration, Limits, explore,
 from tdist.platforms.sim.explore.recording import NotRecordable, Recording, RecordingWorld
 from tdist.platforms.sim.explore.rerun import replica
 from tdist.platforms.sim.symbolic_access import TilesNeeded, digest_tile, mark, need, pattern
-from tdist.verify.explore_run import Rerunner, explore_job
 from tdist.verify.rank_job import Job
+from tdist.verify.search.explore import Rerunner, explore_job
 from tdist.verify.worlds import RunSpec
 
 OPERATORS = [

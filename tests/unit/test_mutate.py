@@ -20,12 +20,12 @@ from tdist.errors import EnvironmentUnfit, TdistError, UsageError, WorldStopped
 from tdist.findings import Finding, Party, Severity
 from tdist.frontend.triton_ascend import compile_source
 from tdist.platforms.sim.launch_record import LaunchedKernel
-from tdist.verify import mutate
 from tdist.verify.cli import command
-from tdist.verify.equivalence import Proof, conclusion
-from tdist.verify.mutate import CAUGHT, EQUIVALENT, FAULT, HANG, MISSED, WRONG, mutate_operator
-from tdist.verify.mutate_cli import parse_kinds
-from tdist.verify.mutate_report import LiveMutation, mutation_json, summary
+from tdist.verify.mutation import mutate
+from tdist.verify.mutation.command import parse_kinds
+from tdist.verify.mutation.equivalence import Proof, conclusion
+from tdist.verify.mutation.mutate import CAUGHT, EQUIVALENT, FAULT, HANG, MISSED, WRONG, mutate_operator
+from tdist.verify.mutation.report import LiveMutation, mutation_json, summary
 from tdist.verify.operator import operator
 from tdist.verify.options import Options
 from tdist.verify.rank_job import LaunchResult

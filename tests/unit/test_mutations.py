@@ -22,7 +22,7 @@ from tdist.mutations import BEFORE, KINDS, Mutant, has_mutant, mutants_of, mutat
 from tdist.passes import DEFAULT_PIPELINE, run_pipeline
 from tdist.platforms.sim.compiler import SimOptions, compile_kernel, content_key
 from tdist.platforms.sim.engine_port import mutant_to_run
-from tdist.verify.equivalence import code_of, same_code
+from tdist.verify.mutation.equivalence import code_of, same_code
 
 B = 8
 SIGNATURES = {

@@ -13,7 +13,7 @@ pytest.importorskip("triton.backends.ascend", reason="waits for triton-ascend, w
 
 from tdist.mutations import Mutant
 from tdist.verify.loader import load_operator
-from tdist.verify.mutate import EQUIVALENT, mutate_operator
+from tdist.verify.mutation.mutate import EQUIVALENT, mutate_operator
 from tdist.verify.options import Options
 
 SEED = 4

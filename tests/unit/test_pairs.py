@@ -11,9 +11,9 @@ from search_fakes import FINE, declare
 from tdist.errors import UsageError
 from tdist.verify.loader import absolute_spec, load_operator
 from tdist.verify.options import Options
-from tdist.verify.pairs import pair
-from tdist.verify.plan import plan, setting_of
-from tdist.verify.situations import not_run
+from tdist.verify.search.pairs import pair
+from tdist.verify.search.plan import plan, setting_of
+from tdist.verify.search.situations import not_run
 from tdist.verify.worlds import ThreadRunner
 
 FILE = Path(__file__).parent / "search_operators.py"

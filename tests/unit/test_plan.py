@@ -14,10 +14,10 @@ from tdist.platforms.sim.world_config import WorldConfig
 from tdist.verify.failures import failures_of
 from tdist.verify.loader import builtin_operators
 from tdist.verify.options import Options
-from tdist.verify.plan import plan, schedule_seed, starved_ranks
-from tdist.verify.plan_text import grouped, pct_line, plan_lines
 from tdist.verify.results import ModeResult
-from tdist.verify.search import found_by, measured, search
+from tdist.verify.search.plan import plan, schedule_seed, starved_ranks
+from tdist.verify.search.plan_text import grouped, pct_line, plan_lines
+from tdist.verify.search.step import found_by, measured, search
 from tdist.verify.suppressions import Suppression
 from tdist.verify.worlds import RunSpec, WorldResult
 

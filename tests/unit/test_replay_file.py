@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from tdist.errors import UsageError
 from tdist.findings import Finding, Party, make
-from tdist.verify.aftermath import Aftermath
 from tdist.verify.operator import Case, Operator
 from tdist.verify.rank_job import Job, LaunchResult
-from tdist.verify.replay import (
+from tdist.verify.replay.aftermath import Aftermath
+from tdist.verify.replay.command import after_report
+from tdist.verify.replay.file import (
     _JOB,
     MAX_FILE_BYTES,
     operator_text,
@@ -27,8 +28,7 @@ from tdist.verify.replay import (
     replay_of,
     write_replay,
 )
-from tdist.verify.replay_cli import after_report
-from tdist.verify.sightings import output_digests
+from tdist.verify.replay.sightings import output_digests
 from tdist.verify.worlds import RunSpec
 
 

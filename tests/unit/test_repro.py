@@ -15,8 +15,8 @@ from tdist.errors import UsageError
 from tdist.findings import Finding, Party, make
 from tdist.verify.loader import load_operator
 from tdist.verify.rank_job import Job
-from tdist.verify.replay import replay_of
-from tdist.verify.repro import write_repro
+from tdist.verify.replay.file import replay_of
+from tdist.verify.repro.script import write_repro
 from tdist.verify.worlds import RunSpec
 
 HERE = Path(__file__).parent

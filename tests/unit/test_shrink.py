@@ -14,10 +14,10 @@ from tdist.platforms.sim.schedulers.replay import ReplayScheduler
 from tdist.platforms.sim.schedulers.segments import NotedScheduler, Segment, SegmentScheduler, context_switches
 from tdist.verify.loader import load_operator
 from tdist.verify.rank_job import Job
-from tdist.verify.replay import Found
-from tdist.verify.reproduce import attempt
-from tdist.verify.shrink import Shrinker, Target, ThreadRunners, minimise
-from tdist.verify.sightings import Sighting
+from tdist.verify.replay.file import Found
+from tdist.verify.replay.reproduce import attempt
+from tdist.verify.replay.shrink import Shrinker, Target, ThreadRunners, minimise
+from tdist.verify.replay.sightings import Sighting
 from tdist.verify.worlds import RunSpec
 
 FILE = Path(__file__).with_name("shrink_operators.py")

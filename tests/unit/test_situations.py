@@ -9,12 +9,12 @@ import pytest
 from search_fakes import FINE, declare
 
 from tdist.platforms.sim.world import World
-from tdist.verify.jobs import FROZEN
 from tdist.verify.loader import load_operator
 from tdist.verify.options import Options
-from tdist.verify.plan import plan, setting_of
 from tdist.verify.rank_job import run_operator
-from tdist.verify.situations import SITUATIONS, empty_rank_case, not_run
+from tdist.verify.search.jobs import FROZEN
+from tdist.verify.search.plan import plan, setting_of
+from tdist.verify.search.situations import SITUATIONS, empty_rank_case, not_run
 from tdist.verify.worlds import ThreadRunner
 
 FILE = Path(__file__).parent / "search_operators.py"

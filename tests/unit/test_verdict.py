@@ -12,10 +12,10 @@ from tdist.findings import KINDS, Finding, Party, make
 from tdist.verify.loader import load_operator
 from tdist.verify.operator import Case
 from tdist.verify.options import Options
-from tdist.verify.plan import plan
 from tdist.verify.rank_job import LaunchResult
 from tdist.verify.results import ModeResult, Report, SearchRun, StepResult
 from tdist.verify.run import verify
+from tdist.verify.search.plan import plan
 from tdist.verify.verdict import BOTH, COMPUTATION, GROUPS, SYNCHRONISATION, UNDECIDED, group_of, judge
 
 OPTIONS = Options("op", nranks=2)

@@ -21,10 +21,10 @@ from tdist.platforms.sim.explore.exhaustive import Exploration, Limits, Progress
 from tdist.platforms.sim.explore.recording import NotRecordable, Recording, RecordingWorld
 from tdist.platforms.sim.explore.rerun import Replica, RerunResult, rerun
 from tdist.platforms.sim.world_config import WorldConfig
-from tdist.verify.jobs import FROZEN
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
 from tdist.verify.rank_job import Job, LaunchResult, digests_of, run_operator
+from tdist.verify.search.jobs import FROZEN
 from tdist.verify.worlds import Runner, RunSpec, WorldResult
 
 NEEDS_HOSTS = ("late_rank", "trace")

@@ -17,11 +17,11 @@ from tdist.errors import TdistError, UsageError
 from tdist.platforms.sim.process.boot import Boot
 from tdist.tools.files import check_writable, write_json
 from tdist.tools.output import Report as Printer
-from tdist.verify.aftermath import Aftermath
 from tdist.verify.operator import Operator
 from tdist.verify.options import Options
-from tdist.verify.replay import Failure, Found, Replay, read_replay, replay_of, write_replay
-from tdist.verify.reproduce import (
+from tdist.verify.replay.aftermath import Aftermath
+from tdist.verify.replay.file import Failure, Found, Replay, read_replay, replay_of, write_replay
+from tdist.verify.replay.reproduce import (
     Located,
     Outcome,
     attempt,
@@ -33,8 +33,8 @@ from tdist.verify.reproduce import (
     render_head,
     render_outcome,
 )
-from tdist.verify.shrink import ProcessRunners, Runners, Shrinker, Shrunk, Target, ThreadRunners
-from tdist.verify.sightings import Sighting, sightings
+from tdist.verify.replay.shrink import ProcessRunners, Runners, Shrinker, Shrunk, Target, ThreadRunners
+from tdist.verify.replay.sightings import Sighting, sightings
 from tdist.verify.tracing import Tracing
 from tdist.verify.worlds import ProcessRunner, Runner
 
@@ -195,7 +195,7 @@ def _more(located: Located, outcome: Outcome, request: Aftermath, out: Printer) 
 
 
 def _script(located: Located, seen: Outcome, folder: Path, out: Printer) -> None:
-    from tdist.verify.repro import write_repro
+    from tdist.verify.repro.script import write_repro
 
     try:
         written = write_repro(located.replay, located.operator, folder, seen.findings, seen.differences)

@@ -37,7 +37,7 @@ SUPPORTED: Mapping[str, tuple[str, ...]] = {
 EXTRACTED = ("tdist.kernels", "tdist.golden", "tdist.verify.inputs", "tdist.verify.operators")
 """What of ours is copied like a user's files: plain torch and kernels."""
 RESERVED = ("repro", SUPPORT)
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _FOLDERS = {"verify": _ROOT / "verify", "golden": _ROOT / "golden"}
 _NAMES = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 

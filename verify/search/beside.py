@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 from tdist.findings import Finding
 from tdist.verify.operator import Operator
 from tdist.verify.options import Options
-from tdist.verify.plan import Planned
 from tdist.verify.rank_job import LaunchResult
+from tdist.verify.search.plan import Planned
 from tdist.verify.worlds import RunSpec, WorldResult
 
 _PR_SET_PDEATHSIG = 1
@@ -113,9 +113,9 @@ def _run_plans(
 ) -> None:
     import torch
 
-    from tdist.verify.explore_run import Rerunner
     from tdist.verify.results import SearchRun
-    from tdist.verify.search import measured
+    from tdist.verify.search.explore import Rerunner
+    from tdist.verify.search.step import measured
     from tdist.verify.worlds import ThreadRunner
 
     torch.set_num_threads(1)

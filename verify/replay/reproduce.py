@@ -20,8 +20,8 @@ from tdist.verify.loader import absolute_spec, load_operator
 from tdist.verify.operator import Operator, format_shape
 from tdist.verify.operators import BUILTIN
 from tdist.verify.policies import Comparison as PolicyComparison
-from tdist.verify.replay import Found, Replay, digest_of, file_digest, versions
-from tdist.verify.sightings import Sighting, output_digests, sightings
+from tdist.verify.replay.file import Found, Replay, digest_of, file_digest, versions
+from tdist.verify.replay.sightings import Sighting, output_digests, sightings
 from tdist.verify.worlds import POISONS, Runner, RunSpec, WorldResult
 
 BITS_DEPEND_ON = ("torch", "machine", "isa")

@@ -20,9 +20,9 @@ from tdist.platforms.sim import schedulers
 from tdist.platforms.sim.schedulers.replay import ReplayScheduler
 from tdist.platforms.sim.schedulers.segments import NotedScheduler, Segment, SegmentScheduler, context_switches
 from tdist.verify.operator import Case, Operator
-from tdist.verify.replay import Found
-from tdist.verify.reproduce import Outcome, attempt, outcome_of
-from tdist.verify.sightings import Sighting
+from tdist.verify.replay.file import Found
+from tdist.verify.replay.reproduce import Outcome, attempt, outcome_of
+from tdist.verify.replay.sightings import Sighting
 from tdist.verify.worlds import Runner, RunSpec, WorldResult
 
 MAX_RUNS = 400

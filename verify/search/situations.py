@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tdist.errors import UsageError
-from tdist.verify.jobs import FROZEN, OPPOSITE
+from tdist.verify.search.jobs import FROZEN, OPPOSITE
 
 if TYPE_CHECKING:
     from tdist.verify.operator import Case, Operator

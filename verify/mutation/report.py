@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tdist.mutations import KINDS, Mutant
 from tdist.tools.output import Report
-from tdist.verify.mutate import (
+from tdist.verify.mutation.mutate import (
     CAUGHT,
     EQUIVALENT,
     FAULT,

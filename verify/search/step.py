@@ -9,10 +9,10 @@ from itertools import zip_longest
 from typing import Protocol
 
 from tdist.verify.attempts import Attempt, attempt
-from tdist.verify.plan import Planned
 from tdist.verify.rank_job import LaunchResult
+from tdist.verify.replay.sightings import output_digests
 from tdist.verify.results import SearchRun, StepResult
-from tdist.verify.sightings import output_digests
+from tdist.verify.search.plan import Planned
 from tdist.verify.suppressions import Suppression, accept
 from tdist.verify.worlds import Runner, WorldResult
 

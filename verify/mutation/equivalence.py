@@ -20,8 +20,8 @@ from tdist.mutations import Mutant, has_mutant
 from tdist.verify.operator import format_shape
 
 if TYPE_CHECKING:
-    from tdist.verify.explore_run import Rerunner
     from tdist.verify.rank_job import LaunchResult
+    from tdist.verify.search.explore import Rerunner
     from tdist.verify.worlds import RunSpec, WorldResult
 
 Fails = Callable[[Finding], bool]
@@ -84,7 +84,7 @@ def prove(rerunner: Rerunner, spec: RunSpec, expected: tuple[Any, ...], fails: F
         fails: whether a finding speaks against it.
     """
     from tdist.platforms.sim.explore.exhaustive import Limits
-    from tdist.verify.explore_run import NotRecordable, explore_job
+    from tdist.verify.search.explore import NotRecordable, explore_job
 
     where = f"{format_shape(spec.job.case.shape)} {spec.job.case.sync} x{spec.job.launches}"
     try:

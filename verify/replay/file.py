@@ -29,11 +29,11 @@ from tdist.findings import KINDS, Finding
 from tdist.findings.kinds import PREFIX
 from tdist.platforms.sim.world_config import WorldConfig, check_fields
 from tdist.text import did_you_mean
-from tdist.verify.choice_text import MAX_CHOICES, pack, unpack
 from tdist.verify.operator import DTYPES, MAX_RANKS, SYNC_FORMS, Case, Operator
 from tdist.verify.options import MAX_LAUNCHES, MAX_SEED, PROFILES
 from tdist.verify.rank_job import Job
-from tdist.verify.sightings import Sighting, sightings
+from tdist.verify.replay.choice_text import MAX_CHOICES, pack, unpack
+from tdist.verify.replay.sightings import Sighting, sightings
 from tdist.verify.worlds import RunSpec
 
 FORMAT = "tdist-replay"
@@ -379,8 +379,8 @@ def _job_fields(value: Any) -> dict[str, Any]:
     if given["policy"] not in POLICIES:
         hint = did_you_mean(given["policy"], tuple(POLICIES))
         raise _Unfit(f"job.policy is {_shown(given['policy'])}, which is no policy{hint}")
-    from tdist.verify.plan import BASE
-    from tdist.verify.situations import SITUATIONS
+    from tdist.verify.search.plan import BASE
+    from tdist.verify.search.situations import SITUATIONS
 
     if given["situation"] not in ("", BASE, *SITUATIONS):
         hint = did_you_mean(given["situation"], tuple(SITUATIONS))

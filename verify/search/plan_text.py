@@ -10,8 +10,8 @@ from rich.text import Text
 from tdist.verify.modes import modes_for
 from tdist.verify.operator import Operator, format_shape
 from tdist.verify.options import Options
-from tdist.verify.plan import BASE, Planned, is_seeded, plan, setting_of
-from tdist.verify.situations import SITUATIONS, not_run
+from tdist.verify.search.plan import BASE, Planned, is_seeded, plan, setting_of
+from tdist.verify.search.situations import SITUATIONS, not_run
 
 
 def counted(number: int, one: str, many: str = "") -> str:

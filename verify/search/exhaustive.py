@@ -11,13 +11,13 @@ from tdist.errors import UsageError
 from tdist.platforms.sim.explore.exhaustive import EXHAUSTIVE, Exploration, Limits, Progress
 from tdist.platforms.sim.explore.rerun import RerunResult
 from tdist.verify.attempts import Attempt, attempt
-from tdist.verify.explore_run import NotRecordable, Rerunner, explore_job
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
 from tdist.verify.options import Options
-from tdist.verify.plan import BASE, Planned, setting_of
 from tdist.verify.results import SearchRun, StepResult
-from tdist.verify.search import judged
+from tdist.verify.search.explore import NotRecordable, Rerunner, explore_job
+from tdist.verify.search.plan import BASE, Planned, setting_of
+from tdist.verify.search.step import judged
 from tdist.verify.suppressions import Suppression, accept
 from tdist.verify.worlds import Runner, RunSpec
 

@@ -21,12 +21,12 @@ from tdist.errors import EnvironmentUnfit, TdistError, UsageError
 from tdist.findings import Finding
 from tdist.frontend.kernel_ir import KernelIR
 from tdist.mutations import OPTIONAL, Mutant, check_kind, mutants_of
-from tdist.verify.equivalence import Proof, conclusion, outputs_of, prove, same_code
-from tdist.verify.explore_run import Rerunner
 from tdist.verify.modes import ADVERSARIAL, Mode
+from tdist.verify.mutation.equivalence import Proof, conclusion, outputs_of, prove, same_code
 from tdist.verify.operator import Operator
 from tdist.verify.options import Options
-from tdist.verify.plan import Planned, plan, setting_of
+from tdist.verify.search.explore import Rerunner
+from tdist.verify.search.plan import Planned, plan, setting_of
 from tdist.verify.suppressions import Suppression, accept, suppressions_of
 from tdist.verify.worlds import POISONS, Runner, RunSpec, open_runner
 

@@ -18,7 +18,7 @@ from tdist.verify.modes import Mode
 from tdist.verify.operator import Case, Operator
 from tdist.verify.options import MAX_SEED, Options
 from tdist.verify.rank_job import Job
-from tdist.verify.situations import Setting, base_launches, chosen
+from tdist.verify.search.situations import Setting, base_launches, chosen
 from tdist.verify.worlds import POISONS, RunSpec, world_config
 
 BASE = "base"
@@ -38,7 +38,7 @@ class Planned:
 
     Attributes:
         name: unique in its plan, such as `late-init/run-to-block, rank 0 late`.
-        situation: of `tdist.verify.situations`, or `BASE`.
+        situation: of `tdist.verify.search.situations`, or `BASE`.
         schedule: spec of the scheduler.
         seed: of the schedule; inputs have the seed of the options.
         spec: the run, whole.

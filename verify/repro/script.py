@@ -17,11 +17,11 @@ from typing import Any
 from tdist.errors import UsageError
 from tdist.findings import Finding, to_text
 from tdist.platforms.sim.world_config import WorldConfig
-from tdist.verify.extract import SUPPORT, Extraction
 from tdist.verify.operator import Operator, format_shape
 from tdist.verify.operators import BUILTIN
-from tdist.verify.replay import Replay
-from tdist.verify.reproduce import SHOWN_DIFFERENCES
+from tdist.verify.replay.file import Replay
+from tdist.verify.replay.reproduce import SHOWN_DIFFERENCES
+from tdist.verify.repro.extract import SUPPORT, Extraction
 
 LAUNCHER = "repro"
 _Seen = tuple[Sequence[Finding], Sequence[str]]
@@ -78,7 +78,7 @@ def _extract(replay: Replay, operator: Operator) -> Extraction:
     path, separator, name = replay.spec.job.spec.rpartition("::")
     if not separator:
         module = BUILTIN[name]
-        return Extraction(_HERE / "operators" / f"{module.rpartition('.')[2]}.py", name, module)
+        return Extraction(_HERE.parent / "operators" / f"{module.rpartition('.')[2]}.py", name, module)
     return Extraction(Path(path), name)
 
 

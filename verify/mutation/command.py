@@ -46,8 +46,8 @@ def mutate_command(
         check_writable("--json", json_path)
     chosen = () if kinds is None else parse_kinds(kinds)
     from tdist.verify.loader import load_operator
-    from tdist.verify.mutate import mutate_operator
-    from tdist.verify.mutate_report import LiveMutation, mutation_json
+    from tdist.verify.mutation.mutate import mutate_operator
+    from tdist.verify.mutation.report import LiveMutation, mutation_json
 
     live = LiveMutation(sys.stdout, options)
     report = mutate_operator(load_operator(options.operator), options, chosen, observer=live)

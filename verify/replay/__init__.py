@@ -1,0 +1,1 @@
+"""Failing runs as files: written, run again, made smaller."""

@@ -1,0 +1,1 @@
+"""A failing run as a script for cards, without tdist."""

@@ -1,0 +1,1 @@
+"""The search step of a mode: an operator under many schedules and situations."""
