@@ -193,3 +193,69 @@ def test_a_run_with_copies_replays_step_by_step(sync, monkeypatch):
     assert not all(answers)  # a replay is asked, and does not promise anything
     assert torch.equal(outputs, again[0]) and (events, steps) == again[1:3]
     assert not findings and not again[3]
+
+
+@triton.jit
+def copy_what_a_token_allows(x, y, signal, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    token = dl.wait(signal, 1, "gpu", "acquire")
+    for block in range(0, dl.consume_token(n, token)):
+        at = i[:, None] * 64 + (block * B + i)[None, :]
+        tl.store(y + at, tl.load(x + at))
+
+
+@triton.jit
+def multiply_what_a_token_allows(x, y, signal, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    token = dl.wait(signal, 1, "gpu", "acquire")
+    acc = tl.zeros((B, B), dtype=tl.float32)
+    for block in range(0, dl.consume_token(n, token)):
+        a = tl.load(x + i[:, None] * 64 + (block * B + i)[None, :])
+        acc += tl.dot(a, tl.load(x + (block * B + i)[:, None] * 64 + i[None, :]))
+    tl.store(y + i[:, None] * 64 + i[None, :], acc)
+
+
+@pytest.mark.parametrize(
+    "kernel", [copy_what_a_token_allows, multiply_what_a_token_allows], ids=lambda k: k.fn.__name__
+)
+@pytest.mark.parametrize("fuse", [True, False])
+def test_loads_carry_the_token_of_the_bound(kernel, fuse):
+    x, y, signal = torch.ones(64 * 64).half(), torch.zeros(64 * 64).half(), torch.zeros(16, dtype=torch.int32)
+    args = (x, y, signal, 2)
+    done = run(build(kernel, args, {"B": 16}, fuse=fuse), (1,), *args)
+    assert done.kernel.stats.fused_loops == int(fuse)
+    assert done.agent.reads and all(record[5] is not None for record in done.agent.reads)
+
+
+@triton.jit
+def counts_beside(x, y, counts, n, step, B: tl.constexpr):
+    i = tl.arange(0, B)
+    count = 1
+    for block in range(0, n):
+        at = i[:, None] * 64 + (block * B + i)[None, :]
+        tl.store(y + at, tl.load(x + at))
+        count += step
+    tl.store(counts, count >> 3)
+    if count < 0:
+        tl.store(counts + 1, 1)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_a_carried_integer_wraps_as_it_does_step_by_step(fuse):
+    x, y, counts = torch.ones(16 * 64), torch.zeros(16 * 64), torch.zeros(2, dtype=torch.int32)
+    args = (x, y, counts, 4, 1_000_000_000)
+    done = run(build(counts_beside, args, {"B": 16}, fuse=fuse), (1,), *args)
+    assert done.kernel.stats.fused_loops == int(fuse)
+    wrapped = (4_000_000_001 + 2**31) % 2**32 - 2**31
+    assert counts.tolist() == [wrapped >> 3, 1]
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_a_misaligned_target_is_the_plain_loops_to_report(fuse):
+    agent, y = FakeAgent(True, stays=True), torch.zeros(700, dtype=torch.int8)
+    args = (torch.arange(8 * 40).half(), y[1:641].view(torch.int8), 8, 40)
+    kernel = build(to_another_rank, (args[0], args[0], 8, 40), {"B": 8}, fuse=fuse)
+    with pytest.raises(Fault) as caught:
+        run(kernel, (1,), *args, agent=agent)
+    assert caught.value.kind == "tdist.pointer-misuse"
+    assert ("stay", 5) not in agent.events and len(agent.reads) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 import triton
@@ -17,6 +18,7 @@ from tdist.platforms.sim.access import Region, Spec, store_box
 from tdist.platforms.sim.codegen.site import Site
 from tdist.platforms.sim.memory import Allocation
 from tdist.platforms.sim.products import LaterProducts, Product, are_apart
+from tdist.platforms.sim.world import World
 
 SIDE = 24  # elements a side of the memory that is stored to
 SITE = Site("k", "k.py", 1, 0, "store", "c")
@@ -188,3 +190,107 @@ def test_a_product_is_the_same_whatever_it_is_used_for(use, dtype):
         assert ("= Product(" in done.kernel.source) == (waits and fuse)
     for fused, plain in zip(*outputs, strict=True):
         torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-5)
+
+
+@triton.jit
+def blocks_of(a_ptr, b_ptr, c_ptr, K, N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        acc += tl.dot(tl.load(a_ptr + m[:, None] * K + k[None, :]), tl.load(b_ptr + k[:, None] * N + n[None, :]))
+    tl.store(c_ptr + m[:, None] * N + n[None, :], acc.to(c_ptr.dtype.element_ty))
+
+
+def operands_on_a_rank(rows: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    made = torch.Generator().manual_seed(0)
+    draw = {"generator": made, "dtype": torch.float32}
+    return torch.randn(rows, 32, **draw).half(), torch.randn(32, 64, **draw).half()
+
+
+def one_launch(rt) -> bool:
+    a, b = operands_on_a_rank()
+    c = torch.zeros(64, 64, dtype=torch.float32)
+    blocks_of[(4, 4)](a, b, c, 32, 64, BM=16, BN=16, BK=16)
+    rt.synchronize()
+    return torch.equal(c.clone(), a.float() @ b.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_users_default_dtype_is_none_of_ours(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with World(nranks=1, heap_bytes=1 << 20) as world:
+            assert world.run(one_launch) == [True]
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_run_in_inference_mode_leaves_the_world_usable():
+    with World(nranks=1, heap_bytes=1 << 20) as world:
+        with torch.inference_mode():
+            assert world.run(one_launch) == [True]
+        assert world.run(one_launch) == [True]
+
+
+def test_tiles_of_several_heights_share_right_operands():
+    def host(rt):
+        a, b = operands_on_a_rank(128)
+        c = torch.zeros(128, 64)
+        for first, height, programs in ((0, 16, 2), (32, 32, 1), (64, 64, 1)):
+            blocks_of[(programs, 4)](a[first:], b, c[first:], 32, 64, BM=height, BN=16, BK=16)
+        rt.synchronize()
+        return torch.equal(c.clone(), a.float() @ b.float())
+
+    with World(nranks=1, heap_bytes=1 << 20) as world:
+        assert world.run(host) == [True]
+
+
+def test_stores_of_two_dtypes_over_the_same_bytes_keep_their_order():
+    """A float32 tile, half of a float16 matrix in the same bytes, then float32 tiles with the first one's operand."""
+
+    def host(rt):
+        a, b = operands_on_a_rank(16)
+        c = torch.zeros(64, 64)
+        narrow = c.view(-1).view(torch.float16)[: 64 * 64].view(64, 64)
+        blocks_of[(1, 1)](a, b, c, 32, 64, BM=16, BN=16, BK=16)
+        blocks_of[(1, 4)](a.flip(0).contiguous(), b, narrow[16:], 32, 64, BM=16, BN=16, BK=16)
+        blocks_of[(1, 3)](a, b[:, 16:], c[:, 16:], 32, 64, BM=16, BN=16, BK=16)
+        rt.synchronize()
+        return torch.equal(c.clone()[:16, 16:], (a.float() @ b.float())[:, 16:])
+
+    with World(nranks=1, heap_bytes=1 << 20) as world:
+        assert world.run(host) == [True]
+
+
+def test_memory_that_two_allocations_share_is_stored_to_at_once():
+    """Such as one host tensor on two ranks, or two storages over one array: neither sees the other's put-off stores."""
+
+    def host(rt):
+        a, b = operands_on_a_rank()
+        c = torch.from_numpy(numbers).view(64, 64)
+        blocks_of[(4, 4)](a, b, c, 32, 64, BM=16, BN=16, BK=16)
+        seen = torch.zeros(64, 64)
+        launch_copy[(1,)](torch.from_numpy(numbers[:]), seen, B=4096)
+        rt.synchronize()
+        return torch.equal(seen.clone(), a.float() @ b.float())
+
+    numbers = np.zeros(64 * 64, dtype=np.float32)
+    with World(nranks=1, heap_bytes=1 << 20) as world:
+        assert world.run(host) == [True]
+
+
+@triton.jit
+def launch_copy(x, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i))
+
+
+def test_nothing_is_kept_alive_by_a_world_that_is_gone():
+    with World(nranks=1, heap_bytes=1 << 20) as world:
+        world.run(one_launch)
+        later = world.engine.later
+        assert later._stack.numel()
+    assert not later._joined and not later._stack.numel() and not later._operands

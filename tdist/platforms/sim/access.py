@@ -122,7 +122,7 @@ def place(ag: Any, al: Any, address: int, spec: Spec, shape: tuple[int, ...], st
         ag.fault(MISUSE, spec.site, reason="misaligned", address=address, element_bytes=size, allocation=al.name)
     if backwards:
         return _ascending(least, extents, strides, low, partial, size)
-    return Region(start // size, extents, tuple([s // size for s in strides]), low, (), partial)
+    return Region(start // size, extents, tuple([abs(s) // size for s in strides]), low, (), partial)
 
 
 def _place_2d(al: Any, start: int, size: int, shape: tuple[int, ...], strides: Sequence[int], box: Any) -> Any:
@@ -492,7 +492,7 @@ def store_box(spec: Spec) -> Callable[..., None]:
 
     def store(ag, al, address, strides, box, value: Any, source=None, vecs=()):
         later = type(value) is Product
-        if later and (al.sync or vecs or source is al):  # memory that others may look at, or no box
+        if later and (al.sync or al.aliases or vecs):  # memory that others may look at, or no box
             value, later = value.tile(), False
         if planar and not vecs and source is not al:
             down, right = strides
@@ -678,7 +678,7 @@ def store_lanes(spec: Spec) -> Callable[..., None]:
             keep = np.sort(len(index) - 1 - last)
             index, lanes = index[keep], lanes[torch.from_numpy(keep)]
         al.view(dtype)[torch.from_numpy(np.ascontiguousarray(index))] = lanes
-        al.version += 1
+        al.note_write(0, len(al))
 
     return store
 
@@ -728,7 +728,7 @@ def store_scalar(spec: Spec) -> Callable[..., None]:
         if detect:
             ag.wr(al, index * size, 1, 0, size, site)
         al.view(dtype)[index] = value
-        al.version += 1
+        al.note_write(index * size, (index + 1) * size)
 
     return store
 
@@ -752,7 +752,7 @@ def atomic_lanes(spec: Spec, kind: str, used: bool) -> Callable[..., torch.Tenso
         parts = value if isinstance(value, tuple) else (value,)
         lanes = [_lane_values(p, addresses.shape, mask, dtype) for p in parts]
         old = _update(view, index, lanes, kind)
-        al.version += 1
+        al.note_write(0, len(al))
         if not used:
             return None
         tile = filled(ag, tuple(addresses.shape), dtype, None, dtype)

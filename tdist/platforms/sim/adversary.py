@@ -355,7 +355,7 @@ class Adversary:
             memory[at[which]] = before
             shown = True
         if shown:
-            al.version += 1
+            al.note_write(0, len(al))
             self._shown.append((al, at, truth))
             self._site = site
 
@@ -453,7 +453,7 @@ class Adversary:
         place = Place(0, 0, 0, 1, put.at)
         self._keep(Write(put.al, put.writer.entry, put.writer.stamp, put.writer.site, place, memory[put.at]))
         memory[put.at] = put.values
-        put.al.version += 1
+        put.al.note_write(0, len(put.al))
         first, last = int(put.at[0]), int(put.at[-1])
         for off, word in put.al.sync.items():
             if off <= last and off + word.width > first:
@@ -477,7 +477,7 @@ class Adversary:
     def _restore(self) -> None:
         for al, at, truth in reversed(self._shown):
             _memory(al)[at] = truth
-            al.version += 1
+            al.note_write(0, len(al))
         self._shown.clear()
 
     def _before_read(self, al: Allocation, off: int, rows: int, stride: int, width: int, site: Any) -> None:

@@ -233,8 +233,10 @@ class Engine:
             raise UsageError(f"engine asked to run while the hosts of ranks {running} are running")
         if self.stopped is None:
             with collection.paused(), self._stopping():
-                self._run()
-            self.later.settle()
+                try:
+                    self._run()
+                finally:
+                    self.later.settle()
         if self.stopped is not None:
             self.requests.stop(self.stopped)
         self.requests.flush()
@@ -247,6 +249,7 @@ class Engine:
         for stream in self.streams:
             stream.last_launch = None
         self._current = None
+        self.later.close()
         self.words.close()
         if self.tracer is not None:
             self.tracer.close()
@@ -515,7 +518,7 @@ class Engine:
             self.guard.written(stream.clocks, stream.who, span.al, *box, site)
 
     def _written(self, stream: Stream, span: Span, site: Any) -> None:
-        span.al.version += 1
+        span.al.note_write(span.off, span.off + (span.rows - 1) * max(span.stride, 0) + span.width)
         end = span.off + (span.rows - 1) * span.stride + span.width
         self.words.plain_write(span.al, span.off, end, stream.who, site)
 

@@ -56,7 +56,8 @@ class Allocation:
     private memory. `sync` holds the synchronisation words that live here, by byte offset; `guards` the pieces of it
     that lie in lines which signals write back. `marks`: where patterns of symbolic tiles
     may lie; `digests`: those of its tiles (`symbolic_access.py`). `put_off`: stores of products that are made before
-    anybody sees the memory (`products.py`).
+    anybody sees the memory (`products.py`). `aliases`: private memory that shares bytes with it, such as one host
+    tensor that is given to kernels of two ranks.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class Allocation:
         "_bytes",
         "_views",
         "_words",
+        "aliases",
         "digests",
         "freed",
         "freed_at",
@@ -101,6 +103,7 @@ class Allocation:
         self.marks: dict[tuple[str, int, int], list[int]] | None = None
         self.digests: Digests | None = None
         self.put_off: PutOff | None = None
+        self.aliases: list[Allocation] = []
         self._bytes = storage
         self._views: dict[torch.dtype, torch.Tensor] = {}
         self._words: dict[int, memoryview] = {}
@@ -125,6 +128,8 @@ class Allocation:
         """Bytes `[lo, hi)` have changed, or are to change before anybody sees them."""
         self.version += 1
         self.writes.append((self.version, lo, hi))
+        for other in self.aliases:
+            other.version += 1
 
     def unchanged(self, version: int, lo: int, hi: int) -> bool:
         """Whether bytes `[lo, hi)` are known to be as they were when it was of that version."""
@@ -309,6 +314,7 @@ class AddressSpace:
         self.heap = BestFit(heap_bytes)
         self._starts: list[int] = []
         self._by_start: dict[int, Allocation] = {}
+        self._hosts: dict[int, tuple[int, int]] = {}  # where private memory lies in this process, by simulated address
         self._graves: deque[tuple[int, int, str]] = deque(maxlen=_MAX_GRAVES)
 
     def __iter__(self) -> Iterator[Allocation]:
@@ -379,7 +385,19 @@ class AddressSpace:
         """Give private storage (1-D uint8) a simulated address of `rank`."""
         allocation = Allocation(rank, self.ranks[rank].private_address(storage.numel()), storage, name)
         self._insert(allocation)
+        self._find_aliases(allocation, storage)
         return allocation
+
+    def _find_aliases(self, allocation: Allocation, storage: torch.Tensor) -> None:
+        """Introduce private memory to that which shares bytes with it."""
+        first = storage.data_ptr()
+        self._hosts[allocation.lo] = first, first + storage.numel()
+        for lo, (other, end) in self._hosts.items():
+            if other < first + storage.numel() and first < end and lo != allocation.lo:
+                alias = self._by_start[lo]
+                alias.settle()
+                alias.aliases.append(allocation)
+                allocation.aliases.append(alias)
 
     def unregister(self, address: int) -> Allocation | None:
         """Take private storage out of the address space; None if nothing starts at `address`."""
@@ -403,4 +421,7 @@ class AddressSpace:
     def _remove(self, allocation: Allocation) -> None:
         del self._starts[bisect.bisect_left(self._starts, allocation.lo)]
         del self._by_start[allocation.lo]
+        self._hosts.pop(allocation.lo, None)
+        for alias in allocation.aliases:
+            alias.aliases.remove(allocation)
         allocation.freed = True

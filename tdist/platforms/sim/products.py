@@ -71,7 +71,8 @@ class PutOff:
 
     def settle(self, al: Allocation) -> None:
         """Make them. Where no two of them overlap, each is made as soon as its product is there."""
-        at_once = are_apart([region for region, _, _ in self.stores])
+        self.world.forget(al, len(self.stores))
+        at_once = are_apart([region for region, _, _ in self.stores]) and len({made[1] for made in self.stores}) == 1
         for row in self.world.multiplied(self.stores):
             if at_once:
                 _make(al, *row)
@@ -113,7 +114,9 @@ def _beside(a: Store, b: Store) -> bool:
 def are_apart(regions: Sequence[Region]) -> bool:
     """Whether no element is in two of them: tiles of one grid, each at most once. False if that is not seen at once."""
     first = regions[0]
-    if len(first.extents) != 2 or first.strides[1] != 1 or any(r.strides != first.strides for r in regions):
+    if len(first.extents) != 2 or first.strides[1] != 1 or first.strides[0] < 1:
+        return False
+    if any(r.strides != first.strides for r in regions):
         return False
     rows, columns = (max(r.extents[axis] for r in regions) for axis in (0, 1))
     down = first.strides[0]
@@ -156,6 +159,20 @@ class LaterProducts:
         for al in where.values():
             al.settle()
 
+    def forget(self, al: Allocation, stores: int) -> None:
+        """So many stores to an allocation are about to be made."""
+        if self._where.pop(id(al), None) is None:
+            return
+        self._stores -= stores
+        if not self._where:
+            self._operands, self._held_bytes = {}, 0
+
+    def close(self) -> None:
+        """The world is gone: keep no tile alive."""
+        self.settle()
+        self._joined.clear()
+        self._stack = torch.empty(0)
+
     def multiplied(self, stores: Sequence[Store]) -> Iterator[tuple[Sequence[Store], torch.Tensor | None]]:
         """Compute the products; gives the stores as their products come, with what holds them all if one tensor does.
 
@@ -167,10 +184,11 @@ class LaterProducts:
         for store in stores:
             product = store[2]
             rows.setdefault((id(product.left), product.left.shape[0], product.right.shape[1]), []).append(store)
-        shared: dict[tuple[int, ...], list[list[Store]]] = {}
+        shared: dict[tuple[int, tuple[int, ...]], list[list[Store]]] = {}
         for row in rows.values():
             row.sort(key=lambda store: store[0].offset_elems)
-            shared.setdefault(tuple([id(product.right) for _, _, product in row]), []).append(row)
+            height = row[0][2].left.shape[0]
+            shared.setdefault((height, tuple([id(product.right) for _, _, product in row])), []).append(row)
         for same in shared.values():
             if len(same) >= _WORTH_JOINING and len(same[0]) > 1:
                 yield from self._multiplied_rows(same)
@@ -198,7 +216,8 @@ class LaterProducts:
         """Tiles of one shape below each other, in memory that is used again."""
         shape = (len(tiles) * tiles[0].shape[0], tiles[0].shape[1])
         if self._stack.numel() < shape[0] * shape[1]:
-            self._stack = torch.empty(shape[0] * shape[1])
+            with torch.inference_mode(False):  # it may be used again outside of one
+                self._stack = torch.empty(shape[0] * shape[1], dtype=tiles[0].dtype, device="cpu")
         return torch.cat(tiles, out=self._stack[: shape[0] * shape[1]].view(shape))
 
     def _side_by_side(self, tiles: list[torch.Tensor]) -> torch.Tensor:
@@ -206,7 +225,10 @@ class LaterProducts:
         key = tuple([id(tile) for tile in tiles])
         found = self._joined.get(key)
         if found is None:
-            found = self._joined[key] = tiles, torch.cat(tiles, 1)
+            found = tiles, torch.cat(tiles, 1)
+            if found[1].nbytes > _MOST_JOINED_BYTES:
+                return found[1]
+            self._joined[key] = found
             if len(self._joined) > _JOINED_KEPT:
                 self._joined.popitem(last=False)
         self._joined.move_to_end(key)

@@ -432,7 +432,7 @@ class SyncWords:
             return
         word.mem[word.index] = after
         word.value = after
-        word.al.version += 1
+        word.al.note_write(word.off, word.off + word.width)
         ag.changed = True
         self.changes += 1
         if word.waiters:

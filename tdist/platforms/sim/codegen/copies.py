@@ -111,16 +111,25 @@ def emit_condition(g: Generator, made: Plan, trips: str) -> tuple[str, str]:
     total = f"{trips} * {made.source.tile_k}"
     kk = g.emit.bind(f"min({', '.join([total, *uppers])})" if uppers else total, "kk")
     source, target = (panel.load.access.pointer.origin.al for panel in (made.source, made.target))
-    terms = [f"{kk} > 0", f"{source} is not {target}", *guard_terms(g, made.guards, trips)]
+    apart = f"{source} is not {target} and {source} not in {target}.aliases"
+    terms = [f"{kk} > 0", apart, *guard_terms(g, made.guards, trips)]
     terms += [f"{g.poly_text(s)} >= 0" for s in made.source.lattice.strides if s.value is None or s.value < 0]
     terms.append(_apart(g, made.target, kk))
     for panel in (made.source, made.target):
         pointer = panel.load.access.pointer
         arguments = [pointer.origin.al, *place(g, panel, kk), str(pointer.element.size_bytes)]
         terms.append(f"({all_inside(g, panel, kk)} or panel_fits({', '.join(arguments)}))")
+        terms += _aligned(g, panel)
     if made.points:  # the last term, since it takes the steps
         terms.append(f"ag.stay({trips if made.points == 1 else f'{made.points} * {trips}'})")
     return " and ".join(dict.fromkeys(terms)), kk
+
+
+def _aligned(g: Generator, panel: Panel) -> list[str]:
+    """That every lane is where an element may be; what is not is the plain loop's to report."""
+    size, al = panel.load.access.pointer.element.size_bytes, panel.load.access.pointer.origin.al
+    places = [f"({g.poly_text(panel.lattice.base)} - {al}.lo)", *(f"({g.poly_text(s)})" for s in panel.lattice.strides)]
+    return [f"not {place} % {size}" for place in places] if size > 1 else []
 
 
 def _apart(g: Generator, target: Panel, kk: str) -> str:

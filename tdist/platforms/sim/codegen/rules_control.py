@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -150,7 +151,10 @@ def _whole_loop(
     slots = _plain_loop(g, op)
     plain = g.emit.pop()
     g.emit.push("if")
+    outer = g.control
+    g.control = outer | g.clk_of(*(g.value(v) for v in op.operands[:3]))
     emit(g, op, made, slots, trips, kk)
+    g.control = outer
     g.emit.block(f"if {condition}:", g.emit.pop())
     g.emit.block("else:", plain)
     g.module.fused_loops += 1
@@ -179,7 +183,9 @@ def _fused_loop(g: Generator, op: Operation, made: fuse.Plan, slots: Slots, trip
 def _last_value(g: Generator, slot: Slot, value: Value, parts: list[tuple[Poly, Poly]], trips: str) -> None:
     """A carried value behind the last trip; its allocation and its clock do not change from trip to trip."""
     for name, (first, step) in zip(slot.locals, parts, strict=False):
-        g.emit.line(f"{name} = {g.poly_text(first + Poly.symbol(trips) * step)}")
+        last = first + Poly.symbol(trips) * step
+        text = g.exact_text(replace(value, poly=last)) if isinstance(value, Scalar) else g.poly_text(last)
+        g.emit.line(f"{name} = {text}")
     origin = getattr(value, "origin", None)
     if origin is not None and len(slot.locals) > len(parts):
         g.emit.line(f"{slot.locals[len(parts)]} = {origin.al}")
@@ -203,7 +209,8 @@ def _fused_product(
         target = tile.local if in_place else f"{tile.local}.clone()"
         g.emit.line(f"{name} = multiply_add({target}, {left}, {right})")
     if slot.clk_local:
-        g.emit.line(f"{slot.clk_local} = {g.clock(value.clk | g.control)}")
+        carried = value.clk.union(*(panel.load.clk for panel in made.panels))
+        g.emit.line(f"{slot.clk_local} = {g.clock(carried | g.control)}")
 
 
 def _plain_loop(g: Generator, op: Operation) -> list[tuple[Slot, bool]]:
