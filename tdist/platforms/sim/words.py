@@ -454,10 +454,13 @@ class SyncWords:
 
     def _signal_clocks(self, ag: Agent, clocks: AgentClocks, word: Word, after: int, add: bool, site: Site) -> None:
         record = Record(clocks.slot, clocks.counter, ag.who, site, after)
-        if word.sets or word.adds or word.observed or word.line is not None:
+        sets = word.sets
+        if add or word.adds or word.line is not None or (sets and (len(sets) > 1 or record.slot not in sets)):
             self._check_write(clocks, word, record, is_set=not add)
-        else:  # nobody else has had to do with it
-            (word.adds if add else word.sets)[record.slot] = record
+        else:  # no other writer has had to do with it
+            if word.observed and after != word.value:
+                self._check_overshoot(clocks, word, record, True)
+            sets[record.slot] = record
         if word.fresh is not None and not add:
             word.fresh.append(record)
         if not add and self.guard is not None:
@@ -555,7 +558,12 @@ class SyncWords:
     def _note_missed(self, reason: str, ag: Agent, clocks: AgentClocks, word: Word, site: Site) -> None:
         """Keep for the texts of races that something which looks like a wait ordered nothing."""
         rank = -1 if word.last is None or reason == "stale" else word.last[0].rank
-        self.missed.setdefault(clocks.slot, {})[site, rank] = (ag.launch_id, Missed(reason, site, rank))
+        notes = self.missed.get(clocks.slot)
+        if notes is None:
+            notes = self.missed[clocks.slot] = {}
+        known = notes.get((site, rank))
+        if known is None or known[0] != ag.launch_id or known[1].reason != reason:
+            notes[site, rank] = (ag.launch_id, Missed(reason, site, rank))
 
     def _check_write(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
         """Concurrent SET, overshoot and line sharing; then the write takes its place among the word's records."""
