@@ -106,7 +106,7 @@ def test_a_whole_grid_is_multiplied_at_once(monkeypatch):
 
 
 def test_what_is_put_off_is_bounded(monkeypatch):
-    monkeypatch.setattr(products, "_MOST_HELD_BYTES", 8 * 4 * 40 * 4)
+    monkeypatch.setattr(products, "_MOST_HELD_BYTES", 4 * (2 * 4 * 40 + 4 * 4) * 4)
     al, later = memory(), LaterProducts()
     left, right = operands(4, 4, 6)
     for i in range(6):

@@ -47,6 +47,11 @@ class Product:
         self.made: torch.Tensor | None = None  # it or, if `column` is one, a row of products in which it begins there
         self.column = -1
 
+    @property
+    def nbytes(self) -> int:
+        """What it takes as soon as it is computed."""
+        return self.left.shape[0] * self.right.shape[1] * self.dtype.itemsize
+
     def tile(self) -> torch.Tensor:
         """The product itself."""
         if self.made is None:
@@ -145,6 +150,7 @@ class LaterProducts:
             self._where[id(al)] = al
         al.put_off.stores.append((region, dtype, product))
         self._stores += 1
+        self._held_bytes += product.nbytes
         for operand in (product.left, product.right):
             if id(operand) not in self._operands:
                 self._operands[id(operand)] = operand
