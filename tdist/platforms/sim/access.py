@@ -569,7 +569,8 @@ def store_box(spec: Spec) -> Callable[..., None]:
 def copy_box(source: Spec, target: Spec, axis: int, tile: int) -> Callable[..., None]:
     """All loads and stores of a loop that copies tiles, `tile` lanes each, adjacent along `axis` (`codegen/copies.py`).
 
-    `shape` and `box` are those of the whole panel, which lies inside both allocations, two different ones.
+    `shape` and `box` are those of the whole panel, which lies inside both allocations, two different ones. Generated
+    code asks before that no stride is negative and no target stride 0.
     """
     size, detect = source.size_bytes, source.detect
     bits = BITS[size]
@@ -581,8 +582,6 @@ def copy_box(source: Spec, target: Spec, axis: int, tile: int) -> Callable[..., 
             return
         if detect:
             _record_copy(ag, al, read, to, written, clk)
-        if read.flips or written.flips or 0 in written.strides:
-            raise NotImplementedError  # the condition in front of it rules that out
         place_of = [size * s for s in read.strides], [size * s for s in written.strides]
         values = ndarray(read.extents, bits, al.words(size), size * read.offset_elems, place_of[0])
         ndarray(written.extents, bits, to.words(size), size * written.offset_elems, place_of[1])[...] = values

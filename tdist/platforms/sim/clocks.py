@@ -254,11 +254,7 @@ class AgentClocks:
         if joined is mine:
             before.version = self._version = self._version + 1
             return before
-        if not news and joined.tobytes() == mine.tobytes():
-            return before
-        self._version = version = self._version + 1
-        self.W = after = Clock(version, joined, m)
-        return after
+        return before if not news and joined.tobytes() == mine.tobytes() else self._learnt(joined, m)
 
     def _learnt(self, joined: Vector, m: memoryview) -> Clock:
         self._version += 1

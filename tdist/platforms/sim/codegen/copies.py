@@ -26,11 +26,12 @@ from .trips import (
     Panel,
     Refused,
     Trip,
-    all_inside,
     attempt,
     check_separable,
+    emit_extent,
     guard_terms,
     guards_of,
+    inside_text,
     panel_of,
     place,
     walk,
@@ -87,15 +88,11 @@ def _planned(g: Generator, op: Operation, trip: CopyTrip) -> Plan:
         raise Refused("no load or no store")
     if trip.source.access.mask != trip.target.access.mask:
         raise Refused("a load and a store with different masks")
-    for axis in (1, 0):
-        try:
-            source, target = (panel_of(part, axis, values) for part in (trip.source, trip.target))
-        except Refused:
-            if axis == 0:
-                raise
-            continue
-        return Plan(source, target, finals, guards_of(trip, values), _points(trip.source) + _points(trip.target))
-    raise AssertionError("unreachable")
+    try:
+        source, target = (panel_of(part, 1, values) for part in (trip.source, trip.target))
+    except Refused:
+        source, target = (panel_of(part, 0, values) for part in (trip.source, trip.target))
+    return Plan(source, target, finals, guards_of(trip, values), _points(trip.source) + _points(trip.target))
 
 
 def _points(part: Deferred) -> int:
@@ -107,18 +104,14 @@ def _points(part: Deferred) -> int:
 
 def emit_condition(g: Generator, made: Plan, trips: str) -> tuple[str, str]:
     """`(condition, kk)`: when one copy is the plain loop's equal, and its extent along the loop."""
-    uppers = sorted(g.poly_text(p) for p in made.source.k_bounds)
-    total = f"{trips} * {made.source.tile_k}"
-    kk = g.emit.bind(f"min({', '.join([total, *uppers])})" if uppers else total, "kk")
+    kk = emit_extent(g, made.source, trips)
     source, target = (panel.load.access.pointer.origin.al for panel in (made.source, made.target))
     apart = f"{source} is not {target} and {source} not in {target}.aliases"
     terms = [f"{kk} > 0", apart, *guard_terms(g, made.guards, trips)]
     terms += [f"{g.poly_text(s)} >= 0" for s in made.source.lattice.strides if s.value is None or s.value < 0]
     terms.append(_apart(g, made.target, kk))
     for panel in (made.source, made.target):
-        pointer = panel.load.access.pointer
-        arguments = [pointer.origin.al, *place(g, panel, kk), str(pointer.element.size_bytes)]
-        terms.append(f"({all_inside(g, panel, kk)} or panel_fits({', '.join(arguments)}))")
+        terms.append(inside_text(g, panel, kk))
         terms += _aligned(g, panel)
     if made.points:  # the last term, since it takes the steps
         terms.append(f"ag.stay({trips if made.points == 1 else f'{made.points} * {trips}'})")

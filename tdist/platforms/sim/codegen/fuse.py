@@ -26,11 +26,12 @@ from .trips import (
     Panel,
     Refused,
     Trip,
-    all_inside,
     attempt,
     check_separable,
+    emit_extent,
     guard_terms,
     guards_of,
+    inside_text,
     panel_of,
     place,
     walk,
@@ -47,7 +48,6 @@ class Plan:
     finals: Finals
     guards: list[tuple[Poly, Lattice, Element]]
     dot: Operation
-    tile_k: int
 
 
 class Fusion(Trip):
@@ -96,7 +96,7 @@ def _planned(g: Generator, op: Operation, fusion: Fusion, dot: Operation) -> Pla
     panels = tuple(_panel(g, dot.operands[i], axis, values) for i, axis in ((0, 1), (1, 0)))
     if panels[0].k_bounds != panels[1].k_bounds or panels[0].tile_k != panels[1].tile_k:
         raise Refused("the two operands are masked differently along K")
-    return Plan((panels[0], panels[1]), accumulator, finals, guards_of(fusion, values), dot, panels[0].tile_k)
+    return Plan((panels[0], panels[1]), accumulator, finals, guards_of(fusion, values), dot)
 
 
 def _accumulator(op: Operation, dot: Operation) -> int:
@@ -125,16 +125,12 @@ def _panel(g: Generator, operand: SSAValue, k_axis: int, values: dict[str, Poly]
 
 def emit_condition(g: Generator, made: Plan, trips: str) -> tuple[str, str]:
     """`(condition, kk)`: when the fused form is the plain loop's equal, and the extent along K."""
-    uppers = sorted(g.poly_text(p) for p in made.panels[0].k_bounds)
-    total = f"{trips} * {made.tile_k}"
-    kk = g.emit.bind(f"min({', '.join([total, *uppers])})" if uppers else total, "kk")
+    kk = emit_extent(g, made.panels[0], trips)
     terms = [f"{kk} > 0", *guard_terms(g, made.guards, trips)]
     for panel in made.panels:
-        pointer = panel.load.access.pointer
-        arguments = [pointer.origin.al, *place(g, panel, kk), str(pointer.element.size_bytes)]
         if panel.lattice.vecs:
             terms += [f"{v.local} is None" for v in panel.lattice.vecs]
-        terms.append(f"({all_inside(g, panel, kk)} or panel_fits({', '.join(arguments)}))")
+        terms.append(inside_text(g, panel, kk))
     return " and ".join(dict.fromkeys(terms)), kk
 
 

@@ -264,7 +264,21 @@ def emit_trips(g: Generator, op: Operation) -> str:
     return g.emit.bind(f"len(range({start}, {stop}, {by}))", "trips")
 
 
-def all_inside(g: Generator, panel: Panel, kk: str) -> str:
+def emit_extent(g: Generator, panel: Panel, trips: str) -> str:
+    """A local with the lanes of the whole panel along its axis, cut off by its bounds there."""
+    uppers = sorted(g.poly_text(p) for p in panel.k_bounds)
+    total = f"{trips} * {panel.tile_k}"
+    return g.emit.bind(f"min({', '.join([total, *uppers])})" if uppers else total, "kk")
+
+
+def inside_text(g: Generator, panel: Panel, kk: str) -> str:
+    """When all lanes of a panel that are on lie in its allocation."""
+    pointer = panel.load.access.pointer
+    arguments = [pointer.origin.al, *place(g, panel, kk), str(pointer.element.size_bytes)]
+    return f"({_all_inside(g, panel, kk)} or panel_fits({', '.join(arguments)}))"
+
+
+def _all_inside(g: Generator, panel: Panel, kk: str) -> str:
     """When all of a panel lies in its allocation, whatever the masks are: what `panel_fits` mostly finds, in line."""
     pointer = panel.load.access.pointer
     lattice, al = panel.lattice, pointer.origin.al
