@@ -189,10 +189,10 @@ class Run:
         """A wait takes effect when it has seen its value, a moment before it returns."""
         record = ag.access_word
 
-        def access_word(al, off, width, writes, clk, site, *more):
+        def access_word(word, writes, clk, site, *more):
             if site.op == "wait":
                 self.trace.append(("op", agent, site.line))
-            record(al, off, width, writes, clk, site, *more)
+            record(word, writes, clk, site, *more)
 
         ag.access_word = access_word
 

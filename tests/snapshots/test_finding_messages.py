@@ -55,6 +55,9 @@ class Bench:
         self.detector.bind(agent)
         return agent
 
+    def word(self, off: int, width: int) -> Any:
+        return SimpleNamespace(al=self.buffer, off=off, width=width, access=None)
+
     def store(self) -> None:
         self.producer.wr(self.buffer, 256, 4, 128, 64, site("store", 31))
 
@@ -133,13 +136,13 @@ def host_fill_late(b: Bench) -> None:
 
 
 def plain_store_to_a_signal(b: Bench) -> None:
-    b.producer.access_word(b.buffer, 0, 4, True, None, site("notify", 33, "signal"))
+    b.producer.access_word(b.word(0, 4), True, None, site("notify", 33, "signal"))
     b.consumer.wr(b.buffer, 0, 1, 0, 2, site("store", 61, "signal"))
 
 
 def signals_of_two_widths(b: Bench) -> None:
-    b.producer.access_word(b.buffer, 0, 8, True, None, site("notify", 33, "signal"))
-    b.consumer.access_word(b.buffer, 4, 4, True, None, site("notify", 62, "signal"))
+    b.producer.access_word(b.word(0, 8), True, None, site("notify", 33, "signal"))
+    b.consumer.access_word(b.word(4, 4), True, None, site("notify", 62, "signal"))
 
 
 SITUATIONS: list[Callable[[Bench], None]] = [

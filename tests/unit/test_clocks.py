@@ -333,3 +333,28 @@ def test_ends_of_shorter_vectors_count_as_zero_beyond() -> None:
     joined = join_ends([early, b.end()])
     assert len(joined.vec) == 2 * space.capacity_slots
     assert joined.vec[a.entry] == early.stamp and joined.vec[b.entry] == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_acquiring_several_at_once_is_acquiring_them_one_after_another(seed: int) -> None:
+    dice, space = random.Random(seed), SlotSpace(8)
+    agents = [AgentClocks(space, space.slot(n)) for n in range(6)]
+    released = [agents[0].release(drains=True)]
+    for _ in range(60):
+        agent = dice.choice(agents)
+        if dice.random() < 0.4:
+            agent.acquire(dice.choice(released))
+        else:
+            released.append(agent.release(drains=dice.random() < 0.3))
+    together, apart = AgentClocks(space, space.slot("x")), AgentClocks(space, space.slot("x"))
+    for _ in range(4):
+        words = dice.choices(released, k=dice.randint(1, 9))
+        told = []
+        for word in words:
+            before = apart.W
+            told.append(apart.acquire(word) is not before)
+        before = together.W
+        assert together.acquire_all(words) == told
+        assert (together.W is not before) == any(told)
+        assert (together.W.version > before.version) == any(told)
+        assert together.W.vec.tolist() == apart.W.vec.tolist() == list(together.W.m)

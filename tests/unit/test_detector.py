@@ -35,6 +35,9 @@ class Bench:
         self.detector.bind(agent)
         return agent
 
+    def word(self, off: int, width: int) -> Any:
+        return SimpleNamespace(al=self.al, off=off, width=width, access=None)
+
     def message(self, sender: Any, receiver: Any, drains: bool = True) -> Any:
         return receiver.clocks.acquire(sender.clocks.release(drains))
 
@@ -192,9 +195,9 @@ def test_own_store_then_own_load_through_a_hidden_alias(
 
 
 def test_words_of_one_address_and_width_never_race_here(bench: Bench) -> None:
-    bench.a.access_word(bench.al, 0, 4, True, None, WORD)
-    bench.b.access_word(bench.al, 0, 4, True, None, WORD)
-    bench.b.access_word(bench.al, 0, 4, False, None, WORD)
+    bench.a.access_word(bench.word(0, 4), True, None, WORD)
+    bench.b.access_word(bench.word(0, 4), True, None, WORD)
+    bench.b.access_word(bench.word(0, 4), False, None, WORD)
     bench.a.access_atomics(bench.al, np.arange(0, 64, 4), 4, WORD)
     bench.b.access_atomics(bench.al, np.arange(32, 96, 4), 4, WORD)
     assert not bench.kinds
@@ -203,15 +206,15 @@ def test_words_of_one_address_and_width_never_race_here(bench: Bench) -> None:
 @pytest.mark.parametrize("words_first", [False, True])
 def test_plain_access_races_with_a_word(bench: Bench, words_first: bool) -> None:
     if words_first:
-        bench.a.access_word(bench.al, 4, 4, True, None, WORD)
+        bench.a.access_word(bench.word(4, 4), True, None, WORD)
     bench.b.wr(bench.al, 0, 1, 0, 64, STORE)
     if not words_first:
-        bench.a.access_word(bench.al, 4, 4, False, None, WORD)
+        bench.a.access_word(bench.word(4, 4), False, None, WORD)
     assert bench.kinds == ["race"]
 
 
 def test_ordered_reset_of_a_word_is_no_race(bench: Bench) -> None:
-    bench.a.access_word(bench.al, 4, 4, True, None, WORD)
+    bench.a.access_word(bench.word(4, 4), True, None, WORD)
     bench.message(bench.a, bench.b)
     bench.b.wr(bench.al, 0, 1, 0, 64, STORE)
     assert not bench.kinds
@@ -258,7 +261,7 @@ def test_a_race_met_again_is_counted_not_repeated(bench: Bench) -> None:
 def test_freed_memory_is_forgotten(bench: Bench) -> None:
     bench.a.wr(bench.al, 0, 4, 64, 32, STORE)
     bench.a.wr_lanes(bench.al, np.array([0, 9]), 1, STORE)
-    bench.a.access_word(bench.al, 128, 4, True, None, WORD)
+    bench.a.access_word(bench.word(128, 4), True, None, WORD)
     bench.detector.drop(bench.al)
     bench.b.wr(bench.al, 0, 4, 64, 32, STORE)
     bench.b.wr(bench.al, 0, 1, 0, 256, LOAD)

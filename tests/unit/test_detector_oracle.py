@@ -80,6 +80,7 @@ class Pair:
         self.words: list[WordClock | None] = [None] * CHANNELS
         self.word_sets: list[dict[str, frozenset]] = [dict.fromkeys(PROFILES, frozenset()) for _ in range(CHANNELS)]
         self.made: list[Made] = []
+        self.sync: dict[tuple[int, int], SimpleNamespace] = {}
         self.tainted: dict[str, set[int]] = {p: set() for p in PROFILES}
 
     def agent(self, index: int) -> SimpleNamespace:
@@ -184,7 +185,12 @@ class Pair:
     def word(self, a: int, off: int, width: int, writes: bool) -> None:
         agent, site = self.agent(a), self.site("notify" if writes else "wait")
         made = Made(0, a, writes, frozenset(range(off, off + width)), width, (self.memory.lo + off) % width)
-        call = lambda: agent.access_word(self.memory, off, width, writes, None, site)  # noqa: E731
+        word = self.sync.setdefault((off, width), SimpleNamespace(al=self.memory, off=off, width=width, access=None))
+
+        def call() -> None:
+            if writes or not agent.polled([word], site):
+                agent.access_word(word, writes, None, site)
+
         self._check(a, made, call, by_w=True)
 
     def _check(self, a, made, call, token=None, cached=False, by_w=False) -> None:

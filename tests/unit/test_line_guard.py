@@ -61,7 +61,7 @@ class Bench:
         record: Any = Record(clocks.slot, clocks.counter, agent.who, site, line)  # pyright: ignore[reportArgumentType]
         self.guard.signalled(clocks, word, record)
         word.sets = {clocks.slot: record}
-        agent.access_word(self.al, off, 4, True, None, site, True)
+        agent.access_word(word, True, None, site, True)
         clocks.release(False, site)
 
 

@@ -44,6 +44,7 @@ import torch
 from numpy.typing import NDArray
 
 from tdist.findings import Finding, Severity
+from tdist.platforms.sim.agents import one_by_one
 from tdist.platforms.sim.memory import LINE_BYTES, AddressSpace, Allocation
 from tdist.platforms.sim.records import hidden
 
@@ -200,6 +201,7 @@ class Adversary:
         ag.wr = self._writing(clocks, ag.wr)
         ag.wr_lanes = self._scattering(clocks, ag.wr_lanes)
         ag.access_word = self._signalling(clocks, ag.access_word)
+        ag.polled = one_by_one
         ag.access_atomics = self._accumulating(clocks, ag.access_atomics)
 
         def go_on() -> None:
@@ -264,13 +266,13 @@ class Adversary:
         return access_atomics
 
     def _signalling(self, clocks: AgentClocks, note: Callable[..., None]) -> Callable[..., None]:
-        def access_word(al, off, width, writes, clk, site, in_order=False):
-            note(al, off, width, writes, clk, site, in_order)
+        def access_word(word, writes, clk, site, in_order=False):
+            note(word, writes, clk, site, in_order)
             if not writes:
                 return
-            made = self._log(clocks, al, Place(off, 1, 0, width), site)
+            made = self._log(clocks, word.al, Place(word.off, 1, 0, word.width), site)
             made.word = True
-            record = al.sync[off].sets.get(clocks.slot) if off in al.sync else None
+            record = word.sets.get(clocks.slot)
             if record is not None and record.stamp == clocks.counter:
                 made.is_set = True
                 self._sets.append(made)

@@ -62,10 +62,15 @@ def _no_record(*_: Any) -> None:
     """Stands for the recording methods when detection is off."""
 
 
+def one_by_one(*_: Any) -> bool:
+    """In the place of `Agent.polled` where somebody stands between an agent and the detector."""
+    return False
+
+
 class Agent:
     """See seam 3 for what each method means to generated code.
 
-    `rd, rd_cached, rd_lanes, wr, wr_lanes, access_word, access_atomics` are the detector's, or do nothing.
+    `rd, rd_cached, rd_lanes, wr, wr_lanes, access_word, polled, access_atomics` are the detector's, or do nothing.
     """
 
     rd: Callable[..., None]
@@ -74,6 +79,7 @@ class Agent:
     wr: Callable[..., None]
     wr_lanes: Callable[..., None]
     access_word: Callable[..., None]
+    polled: Callable[..., bool]
     access_atomics: Callable[..., None]
     step: Callable[[], None]
     body: Generator[None, Any, Any] | None = None
@@ -110,6 +116,7 @@ class Agent:
             return
         self.rd = self.rd_cached = self.rd_lanes = self.wr = self.wr_lanes = _no_record
         self.access_word = self.access_atomics = _no_record
+        self.polled = one_by_one
 
     # ---------------------------------------------------------------- messages
 

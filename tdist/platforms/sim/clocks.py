@@ -254,7 +254,37 @@ class AgentClocks:
         if joined is mine:
             before.version = self._version = self._version + 1
             return before
-        return before if not news and joined.tobytes() == mine.tobytes() else self._learnt(joined, m)
+        if not news and joined.tobytes() == mine.tobytes():
+            return before
+        self._version = version = self._version + 1
+        self.W = learnt = Clock(version, joined, m)
+        return learnt
+
+    def acquire_all(self, words: Sequence[WordClock]) -> list[bool]:
+        """Join `words` into W, one after another but at one go. Returns of each whether it told anything new.
+
+        Each is what one agent released, in a vector as long as that of W.
+        """
+        mine = self.W.vec
+        size = len(mine)
+        joined = np.concatenate([mine, *[word.base for word in words]])
+        m, at = joined.data, 0
+        for word in words:
+            at += size
+            own = at + word.entry
+            if word.stamp > m[own]:
+                m[own] = word.stamp
+            if word.drained > m[own + 1]:
+                m[own + 1] = word.drained
+        moments = joined.reshape(-1, size)
+        rows = list(moments)
+        for row, before in zip(rows[1:], rows, strict=False):
+            np.maximum(row, before, out=row)
+        told = (moments[1:] != moments[:-1]).any(axis=1).tolist()
+        if True in told:
+            vec = rows[-1].copy()
+            self._learnt(vec, vec.data)
+        return told
 
     def _learnt(self, joined: Vector, m: memoryview) -> Clock:
         self._version += 1

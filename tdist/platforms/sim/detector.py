@@ -36,6 +36,7 @@ from tdist.platforms.sim.records import (
     GatherRecord,
     Record,
     Shadow,
+    WordLike,
     WordRecord,
     count_overlaps,
     hidden,
@@ -107,8 +108,10 @@ class Detector:
         """Install the recording methods on `agent`, after its clocks started: it has `clocks` and `who`.
 
         Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them; the two stores have a Write effect and
-        raise R to W. Also `access_word(al, off, width, writes, clk, site)` and `access_atomics(al, offs, width, site)`,
-        whose effects are the caller's. Word accesses of one address and width never race with each other here
+        raise R to W. Also `access_word(word, writes, clk, site)`, `polled(words, site)` and
+        `access_atomics(al, offs, width, site)`, whose effects are the caller's: `polled` is `access_word` of several
+        words that are read, and may do nothing and return False if one of them has to be looked at more closely, as
+        each then is by itself. Word accesses of one address and width never race with each other here
         (unordered SETs are another finding). They are ordered by W, or by `clk` if one is given: those that write
         cannot move, and two waits are never exchanged. Call `access_word` before the acquire or release of the same
         operation: it is ordered by what was known before, and covered by its own release.
@@ -124,6 +127,7 @@ class Detector:
         agent.wr = self._make_wr(agent.clocks, who, watch)
         agent.wr_lanes = self._make_wr_lanes(agent.clocks, who, watch)
         agent.access_word = self._make_access_word(agent.clocks, who)
+        agent.polled = self._make_polled(agent.clocks, who)
         agent.access_atomics = self._make_access_atomics(agent.clocks, who, watch)
 
     def host_read(
@@ -368,21 +372,13 @@ class Detector:
         return wr_lanes
 
     def _make_access_word(self, ac: AgentClocks, who: Who) -> Callable[..., None]:
-        records, shadows, make, check, entry = self._records, self._shadows, self._word, self._check, ac.entry
+        find, check, entry = self._word_record, self._check, ac.entry
 
-        def access_word(al, off, width, writes, clk, site, in_order=False):
+        def access_word(word, writes, clk, site, in_order=False):
             """`in_order`: a signal, which the scalar pipe writes back before it makes any later one."""
-            key = (al.lo + off, width)
-            r = records.get(key)
-            if r is None:
-                shadow = shadows.get(al.lo)
-                if shadow is not None and shadow.takes_loose(key, width):
-                    r = records[key] = WordRecord(shadow, key, None, width, False)
-                    r.ov = shadow.few or ()
-                    shadow.loose.append(r)
-                    shadow.records.append(r)
-                else:
-                    r = make(al, key, width)
+            r = word.access
+            if r is None or r.shadow is None:
+                r = find(word)
             if r.ov or r.ow:
                 known = ac.W if clk is None else clk
                 suspect, m = bool(r.ow), known.m
@@ -401,13 +397,53 @@ class Detector:
                 if suspect:
                     check(r, writes, ac, known, known, who, site)
             if writes:
-                write = (entry, ac.counter, site, who, in_order)
-                r.aw = write if r.aw is None else noted(r.aw, write)
+                write, table = (entry, ac.counter, site, who, in_order), r.aw
+                if table is None:
+                    r.aw = write
+                elif type(table) is dict:
+                    table[entry] = write
+                else:
+                    r.aw = noted(table, write)
+                return
+            read, table = (entry, ac.counter, site, who), r.rd
+            if table is None:
+                r.rd = read
+            elif type(table) is dict:
+                table[entry] = read
             else:
-                read = (entry, ac.counter, site, who)
-                r.rd = read if r.rd is None else noted(r.rd, read)
+                r.rd = noted(table, read)
 
         return access_word
+
+    def _make_polled(self, ac: AgentClocks, who: Who) -> Callable[..., bool]:
+        find, entry = self._word_record, ac.entry
+
+        def polled(words, site):
+            """What is known now is less than after the waits for the earlier of the words: it may be more cautious."""
+            found, m = [], ac.W.m
+            for word in words:
+                r = word.access
+                if r is None or r.shadow is None:
+                    r = find(word)
+                if r.ow:
+                    return False
+                for o in r.ov:
+                    e = o.we
+                    if e == entry or e + 1 >= len(m) or o.wc > m[e] or o.wc > m[e + 1]:
+                        return False
+                found.append(r)
+            read = (entry, ac.counter, site, who)
+            for r in found:
+                table = r.rd
+                if table is None:
+                    r.rd = read
+                elif type(table) is dict:
+                    table[entry] = read
+                else:
+                    r.rd = noted(table, read)
+            return True
+
+        return polled
 
     def _make_access_atomics(self, ac: AgentClocks, who: Who, watch: Watch | None) -> Callable[..., None]:
         def access_atomics(al, offs, width, site):
@@ -476,11 +512,23 @@ class Detector:
         assert isinstance(record, WordRecord)
         return record
 
-    def _word(self, al: AllocationLike, key: tuple[int, int], width: int) -> WordRecord:
-        """The record of a word that was not seen before."""
-        record = WordRecord(self._wordy_shadow(al), key, None, width, False)
-        self._keep_signal(record)
-        return record
+    def _word_record(self, word: WordLike) -> WordRecord:
+        """The record of a word that does not know it, or whose record was dropped."""
+        al, width = word.al, word.width
+        key = (al.lo + word.off, width)
+        found: Any = self._records.get(key)
+        if found is None:
+            shadow = self._shadows.get(al.lo)
+            if shadow is not None and shadow.takes_loose(key, width):
+                found = self._records[key] = WordRecord(shadow, key, None, width, False)
+                found.ov = shadow.few or ()
+                shadow.loose.append(found)
+                shadow.records.append(found)
+            else:
+                found = WordRecord(self._wordy_shadow(al), key, None, width, False)
+                self._keep_signal(found)
+        word.access = found
+        return found
 
     def _wordy_shadow(self, al: AllocationLike) -> Shadow:
         shadow = self._shadow(al)

@@ -15,11 +15,22 @@ if TYPE_CHECKING:
 
 FEW_PLAIN: Final = 8
 """So many plain records are asked one by one for each new word."""
+FORGOTTEN: Final[Any] = None
+"""In the place of the shadow of a record that is no longer kept."""
 UNLINKED: Final[Any] = (None,)
 """In the place of a plain record's words, while its shadow has loose ones: whoever wants them links them first."""
 
 
 _numbers: Final = itertools.count()
+
+
+class WordLike(Protocol):
+    """What the detector needs of a synchronisation word; `access` is its record, which the detector keeps there."""
+
+    al: Any
+    off: int
+    width: int
+    access: WordRecord | None
 
 
 class AllocationLike(Protocol):
@@ -107,6 +118,7 @@ class Shadow:
         for record in self.records:
             if record.shadow is self:
                 record.ov = record.ow = ()
+                record.shadow = FORGOTTEN
         self.records.clear()
         self.loose.clear()
         self.few = self.tiling = None

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tdist.platforms.sim.codegen.site import Site
     from tdist.platforms.sim.lines import GuardedSpan, LineGuard, OwnLines
     from tdist.platforms.sim.race_report import Who
+    from tdist.platforms.sim.records import WordRecord
 
 ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
 RELEASES: Final = frozenset({"release", "acq_rel"})
@@ -75,10 +76,11 @@ class Word:
 
     `fresh`: nobody has initialised the memory; the SETs that came all the same, else None. `polled`: somebody has
     waited for it or polled it. `line`: the words of its 64-byte line by address; None as long as it has one of its own.
-    `wiped`: the last signal that a plain or host write replaced.
+    `wiped`: the last signal that a plain or host write replaced. `access`: its record of the race detector.
     """
 
     __slots__ = (
+        "access",
         "adds",
         "al",
         "arg",
@@ -131,6 +133,7 @@ class Word:
         self.polled = False
         self.fresh: list[Record] | None = None
         self.line: dict[int, Word] | None = None
+        self.access: WordRecord | None = None
         self.guards: Sequence[OwnLines | GuardedSpan] | None = None
 
     @property
@@ -336,14 +339,22 @@ class SyncWords:
         clocks = ag.clocks
         acquires = semantic in ACQUIRES
         words, private = al.sync, None  # private: a W that nobody else has seen, since nobody else ran
+        ready: list[Word] = []  # those whose value was there, not yet acquired
+        several = n > 1 and acquires and clocks is not None
         for slot in range(n):
             word = words.get(off)
             if word is None or word.width != width or word.mem[word.index] != word.value:
                 word = self.at(ag, al, off, width, site)
             word.signal = word.polled = True
+            at_once = word.value == want
+            if several and at_once and word.fresh is None:
+                ready.append(word)
+                off += LINE_BYTES
+                continue
+            if ready and clocks is not None:
+                private, ready = self._all_seen(ag, clocks, ready, want, private, site), []
             if word.fresh is not None:
                 self._check_fresh(ag, word, site)
-            at_once = word.value == want
             while word.value != want:
                 ag.block_on(word, want, site, slot)
                 private = None
@@ -352,11 +363,33 @@ class SyncWords:
             if clocks is not None:
                 private = self._seen(ag, clocks, word, want, acquires, at_once, private, site)
             off += LINE_BYTES
+        if ready and clocks is not None:
+            self._all_seen(ag, clocks, ready, want, private, site)
         token = None if clocks is None else (clocks.W if acquires else clocks.snapshot())
         ag.at_wait = True
         yield
         ag.at_wait = False
         return token
+
+    def _all_seen(
+        self, ag: Agent, clocks: AgentClocks, words: list[Word], want: int, private: Clock | None, site: Site
+    ) -> Clock | None:
+        """`_seen`, of words of one acquire that had their value at once; at one go where nothing stands against it."""
+        released, size = [word.held for word in words if word.held_local is None], len(clocks.W.vec)
+        plain = [r for r in released if r is not None and r.entry >= 0 and len(r.base) == size]
+        if len(words) == 1 or len(plain) < len(words) or not ag.polled(words, site):
+            for word in words:
+                private = self._seen(ag, clocks, word, want, True, True, private, site)
+            return private
+        entry = clocks.slot
+        record = Record(entry, clocks.counter, ag.who, site, want)
+        for word in words:
+            word.observed[entry] = record
+        before = clocks.W
+        for word, told in zip(words, clocks.acquire_all(plain), strict=True):
+            if not told:
+                self._note_missed("old", ag, clocks, word, site)
+        return clocks.W if clocks.W is not before else private
 
     def _seen(
         self,
@@ -372,7 +405,7 @@ class SyncWords:
         """A wait has seen its value: what that tells the agent. Returns `private`, or a W that it made."""
         entry, known = clocks.slot, clocks.W
         word.observed[entry] = Record(entry, clocks.counter, ag.who, site, want)
-        ag.access_word(word.al, word.off, word.width, False, known, site)
+        ag.access_word(word, False, known, site)
         if not acquires:
             self._note_missed("relaxed", ag, clocks, word, site)
             return private
@@ -394,7 +427,7 @@ class SyncWords:
         if word.fresh is not None:
             self._check_fresh(ag, word, site)
         if ag.clocks is not None:
-            ag.access_word(al, off, width, False, ag.clocks.W, site)
+            ag.access_word(word, False, ag.clocks.W, site)
             ag.clocks.effect()
         return word.value
 
@@ -465,7 +498,7 @@ class SyncWords:
             word.fresh.append(record)
         if not add and self.guard is not None:
             self.guard.signalled(clocks, word, record)
-        ag.access_word(word.al, word.off, word.width, True, None, site, True)
+        ag.access_word(word, True, None, site, True)
         released = clocks.release(add or self.drained, site)
         changed = after != word.value
         if add:
@@ -495,7 +528,7 @@ class SyncWords:
         changes = writes and after != word.value
         if changes and not conditional:
             self._check_write(clocks, word, record, is_set=False)
-        ag.access_word(word.al, word.off, word.width, True, None, site)
+        ag.access_word(word, True, None, site)
         everywhere = scope == "sys"
         if scope != "cta" and sem in ACQUIRES:
             seen = word.readable(ag.rank, everywhere)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tdist.findings import Finding
-from tdist.platforms.sim.agents import Agent
+from tdist.platforms.sim.agents import Agent, one_by_one
 from tdist.platforms.sim.detector import Detector
 from tdist.platforms.sim.engine import Engine
 from tdist.platforms.sim.explore.dependence import (
@@ -263,13 +263,13 @@ def _watch_words(ag: Any, watch: Watch) -> None:
     record, notify, atomic, volatile = ag.access_word, ag.notify, ag.atomic, ag.volatile_load
     now: list[tuple[Kind, int]] = [(Kind.PASS, 0)]
 
-    def access_word(al: Any, off: int, width: int, *rest: Any) -> None:
+    def access_word(word: Word, *rest: Any) -> None:
         kind, delta = now[0]
+        al, off, width = word.al, word.off, word.width
         if al.marks is not None:
             need(al, off, off + width)
-        value = al.sync[off].value
-        watch.note(Access(al.lo, _word(off, width), kind, value, value, delta))
-        record(al, off, width, *rest)
+        watch.note(Access(al.lo, _word(off, width), kind, word.value, word.value, delta))
+        record(word, *rest)
 
     def during(kind: Kind, delta: int, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         now[0] = (kind, delta)
@@ -282,6 +282,7 @@ def _watch_words(ag: Any, watch: Watch) -> None:
         during(Kind.ADD if op in _ADDS else Kind.SET, value, notify, addr, al, value, pe, op, width, site)
 
     ag.access_word = access_word
+    ag.polled = one_by_one
     ag.notify = watched_notify
     ag.atomic = lambda *args, **named: during(Kind.SET, 0, atomic, *args, **named)
     ag.volatile_load = lambda *args, **named: during(Kind.READ, 0, volatile, *args, **named)
