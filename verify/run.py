@@ -33,7 +33,7 @@ from tdist.verify.search.plan import plan, setting_of
 from tdist.verify.search.situations import SITUATIONS, not_run
 from tdist.verify.search.step import RERUN_FROM, SEARCH, search
 from tdist.verify.suppressions import Suppression, accept, suppressions_of
-from tdist.verify.worlds import POISONS, Runner, RunSpec, open_runner, world_config
+from tdist.verify.worlds import POISONS, Runner, RunSpec, ThreadRunner, open_runner, world_config
 
 if TYPE_CHECKING:
     from tdist.verify.compile_for import Compiled
@@ -218,12 +218,17 @@ def _search(
     if why:
         return StepResult(SEARCH, skipped=why)
     observer.step_started(case.dtype, mode, SEARCH)
-    planned = plan(operator, options, mode, case.dtype)
+    planned, suppressions = plan(operator, options, mode, case.dtype), suppressions_of(operator, options)
     if len(planned) >= RERUN_FROM:
         from tdist.verify.search.explore import Rerunner
 
-        runner = Rerunner(operator, runner)
-    return search(runner, planned, suppressions_of(operator, options), helper)
+        return search(Rerunner(operator, runner), planned, suppressions, helper)
+    if isinstance(runner, ThreadRunner):
+        from tdist.verify.search.recorded import RecordedRuns
+
+        recorded = RecordedRuns(operator, options)
+        return search(recorded, planned, suppressions, recorded)
+    return search(runner, planned, suppressions, helper)
 
 
 def _explore(

@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tdist.findings import Finding
 from tdist.platforms.sim.process.boot import Boot
 from tdist.trace import Trace
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
+from tdist.verify.operators import BUILTIN
 from tdist.verify.options import Options
 from tdist.verify.rank_job import Job, LaunchResult, run_operator
+
+if TYPE_CHECKING:
+    from tdist.platforms.sim.world import World
 
 POISONS = (0xCD, 0x5A)
 """Byte patterns of the two runs that tell use of uninitialised memory."""
 HEAP_BYTES = 1 << 30
 """Symmetric heap of a rank; what is not written costs nothing."""
 RANK_TARGET = "tdist.verify.rank_job:run_job"
+_RANK_MODULES = ("tdist.verify.rank_job", *BUILTIN.values())
+"""What the job of a rank imports, of a user's operator as well: the built-in ones bring language and host API along."""
 RECORD_TARGET = "tdist.verify.compile_for:record_job"
 
 
@@ -118,7 +124,7 @@ class ProcessRunner:
         from tdist.platforms.sim.process.pool import RankPool
 
         self._options = options
-        self._pool = RankPool(options.nranks, boot=boot)
+        self._pool = RankPool(options.nranks, boot=boot, modules=_RANK_MODULES)
 
     def run(self, job: Job, mode: Mode, poison: int) -> WorldResult:
         return self.execute(RunSpec(job, world_config(self._options, mode, poison)))
@@ -161,9 +167,7 @@ class ThreadRunner:
         from tdist.platforms.sim.world import World
 
         with World(nranks=spec.job.case.nranks, **spec.world) as world:
-            with _kept_with_errors(lambda: world.findings):
-                returned = world.run(run_operator, self._operator, spec.job)
-            return world_result(returned, world.findings, world.engine.events, world.trace)
+            return run_in(world, run_operator, self._operator, spec.job)
 
     def record(self, job: Job, mode: Mode, run: bool) -> Sequence[Any]:
         from tdist.platforms.sim.world import World
@@ -171,6 +175,13 @@ class ThreadRunner:
 
         with World(nranks=job.case.nranks, **recording_config(self._options, mode)) as world:
             return world.run(record_operator, self._operator, job, run)
+
+
+def run_in(world: World, body: Callable[..., Any], *args: Any) -> WorldResult:
+    """What came of `body(rt, *args)`, which gives a rank's launches, in a fresh world of threads."""
+    with _kept_with_errors(lambda: world.findings):
+        returned = world.run(body, *args)
+    return world_result(returned, world.findings, world.engine.events, world.trace)
 
 
 @contextlib.contextmanager

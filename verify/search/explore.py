@@ -11,7 +11,7 @@ import dataclasses
 import io
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,11 +24,9 @@ from tdist.platforms.sim.world_config import WorldConfig
 from tdist.verify.modes import Mode
 from tdist.verify.operator import Operator
 from tdist.verify.rank_job import Job, LaunchResult, digests_of, run_operator
-from tdist.verify.search.jobs import FROZEN
+from tdist.verify.search.jobs import FROZEN, HOSTS_DIFFER
 from tdist.verify.worlds import Runner, RunSpec, WorldResult
 
-NEEDS_HOSTS = ("late_rank", "trace")
-"""Fields of a world that mean something for hosts, too: such runs are made whole."""
 RECORDING_SCHEDULES = ("run-to-block", "max-sync")
 """Tried in turn until all hosts come to their ends."""
 _DEFAULTS = {
@@ -102,8 +100,8 @@ class Rerunner:
         A job that is to be judged by the golden is run whole.
         """
         try:
-            if _needs_hosts(spec):
-                raise NotRecordable("the golden, a late rank, frozen arguments and a trace need hosts")
+            if needs_hosts(spec):
+                raise NotRecordable("the golden, frozen arguments and a trace need hosts")
             result = rerun(self.recording_of(spec), **{**_DEFAULTS, **spec.world})
         except NotRecordable as why:
             self.refused.setdefault(str(spec.job), str(why))
@@ -132,7 +130,7 @@ class Rerunner:
         Raises:
             NotRecordable: the hosts of this job cannot be left out.
         """
-        key = f"{spec.job.to_json()} {spec.world.get('heap_bytes')}"
+        key = _what_hosts_do(spec)
         if key not in self._recordings:
             try:
                 self._recordings[key] = record_job(self._operator, spec)
@@ -142,6 +140,14 @@ class Rerunner:
         if isinstance(found, NotRecordable):
             raise NotRecordable(str(found))
         return found
+
+    def keep(self, spec: RunSpec, recording: Recording) -> None:
+        """A recording of this job that somebody has made."""
+        self._recordings[_what_hosts_do(spec)] = recording
+
+    def has_recording(self, spec: RunSpec) -> bool:
+        """Whether this run can be made without hosts right now, as far as is known."""
+        return not needs_hosts(spec) and isinstance(self._recordings.get(_what_hosts_do(spec)), Recording)
 
     def result_of(self, job: Job, result: RerunResult) -> WorldResult:
         """A re-run of a job as a `Runner` gives it: outputs as checksums."""
@@ -160,9 +166,16 @@ class Rerunner:
         return [digests_of(outputs, tile) for outputs in made]
 
 
-def _needs_hosts(spec: RunSpec) -> bool:
-    asked = any(spec.world.get(name, -1) not in (-1, False) for name in NEEDS_HOSTS)
-    return asked or spec.job.judge or spec.job.situation == FROZEN
+def needs_hosts(spec: RunSpec) -> bool:
+    """Whether a run means something that a re-run does not give."""
+    return spec.job.judge or spec.job.situation == FROZEN or bool(spec.world.get("trace"))
+
+
+def _what_hosts_do(spec: RunSpec) -> str:
+    """The same for runs whose host functions do the same: neither judging nor most situations are their business."""
+    told = spec.job.situation if spec.job.situation in HOSTS_DIFFER else ""
+    job = replace(spec.job, situation=told, judge=False, policy="exact", rtol=None, atol=None)
+    return f"{job.to_json()} {spec.world.get('heap_bytes')}"
 
 
 def explore_job(
@@ -182,7 +195,7 @@ def explore_job(
         UsageError: the world is one that has no equivalent schedules (adversarial memory, a late rank, a trace).
     """
     world = {**_DEFAULTS, **spec.world}
-    if spec.world.get("memory", "plain") != "plain" or any(world.get(name) not in (-1, False) for name in NEEDS_HOSTS):
+    if world["memory"] != "plain" or world["late_rank"] >= 0 or world["trace"]:
         raise UsageError("all schedules are run on plain memory, with no rank late and without a trace")
     world |= {"scheduler": "run-to-block", "seed": 0}
     return explore(rerunner.recording_of(spec), limits, progress, _outputs_of, symbolic, **world)
@@ -232,4 +245,4 @@ def _checksums(ranks: Sequence[Any]) -> list[Any]:
     return [None if launches is None else [launch.checksums for launch in launches] for launches in ranks]
 
 
-__all__ = ["NotRecordable", "Prover", "Rerunner", "explore_job", "prove_outputs", "record_job"]
+__all__ = ["NotRecordable", "Prover", "Rerunner", "explore_job", "needs_hosts", "prove_outputs", "record_job"]

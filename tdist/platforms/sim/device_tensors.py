@@ -77,7 +77,7 @@ class DeviceStorage:
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor has host bytes at all (strided, on the CPU)."""
-    return tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return tensor.is_cpu and tensor.layout is torch.strided
 
 
 def alias_bytes(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -145,8 +145,16 @@ _RESIZERS = frozenset(["resize_", "resize_as_"])
 _POINT_TO_POINT = frozenset(["send", "recv_", "recv_any_source_"])
 
 
-@functools.cache
+_PLANS: dict[int, _Plan] = {}
+"""By identity: overloads of operators are never given back, and hash themselves in Python."""
+
+
 def _plan(func: Any) -> _Plan:
+    made = _PLANS[id(func)] = _make_plan(func)
+    return made
+
+
+def _make_plan(func: Any) -> _Plan:
     namespace, _, name = func._schema.name.partition("::")
     if namespace == "c10d":
         kind = _Kind.POINT_TO_POINT if name in _POINT_TO_POINT else _Kind.COLLECTIVE
@@ -181,6 +189,17 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
+def _on_device(memory: DeviceMemory, values: Iterable[Any]) -> bool:
+    """Whether a tensor among `values` is device memory; most operators of a host function have none."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if memory.address_of(value) is not None:
+                return True
+        elif isinstance(value, list | tuple) and _on_device(memory, value):
+            return True
+    return False
+
+
 class _Access:
     """One operator call that touches device memory: what it reads, and temporaries for what it writes."""
 
@@ -200,10 +219,6 @@ class _Access:
         self.writes[id(tensor)] = (tensor, address, None)
         if not self.plan.overwrites:
             self.read += boxes_of(tensor, address)
-
-    @property
-    def touched(self) -> bool:
-        return bool(self.read or self.writes)
 
     def wait(self) -> None:
         if self.read:
@@ -278,12 +293,15 @@ class HostDispatchMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._modes.is_paused:
             return func(*args, **kwargs)
-        plan = _plan(func)
+        plan = _PLANS.get(id(func)) or _plan(func)
         if plan.kind is _Kind.FREE:
             return func(*args, **kwargs)
         with self._modes.paused():
+            memory = self._modes.memory
             if plan.kind is _Kind.RESIZE:
-                _check_resize(self._modes.memory, args[0], args[1])
+                _check_resize(memory, args[0], args[1])
+                return func(*args, **kwargs)
+            if plan.kind is _Kind.PLAIN and not (_on_device(memory, args) or _on_device(memory, kwargs.values())):
                 return func(*args, **kwargs)
             return self._run(plan, func, args, kwargs)
 
@@ -294,8 +312,6 @@ class HostDispatchMode(TorchDispatchMode):
                 access.note(name, tensor)
         if plan.kind is not _Kind.PLAIN:
             return self._communicate(access, func, args, kwargs)
-        if not access.touched:
-            return func(*args, **kwargs)
         if plan.name == "copy_" and access.read and access.writes and len(args) > 1 and self._copy_on_stream(*args[:2]):
             return args[0]
         access.wait()
@@ -360,6 +376,9 @@ _DIRECT_READS: frozenset[Any] = frozenset(
 )
 
 
+_WATCHED = _SNAPSHOTS | _DIRECT_READS | {_T.to}
+
+
 class HostFunctionMode(TorchFunctionMode):
     """Sees the methods that read a tensor's bytes without an operator (`tolist`, `numpy`, printing, pickling)."""
 
@@ -369,12 +388,12 @@ class HostFunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._modes.is_paused or not args:
+        if func not in _WATCHED or self._modes.is_paused or not args:
             return func(*args, **kwargs)
-        if func in _SNAPSHOTS or func in _DIRECT_READS:
+        if func is not _T.to:
             return self._read(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func is _T.to and result is args[0] and _names_cpu((*args[1:], *kwargs.values())):
+        if result is args[0] and _names_cpu((*args[1:], *kwargs.values())):
             return self._snapshot(result)
         return result
 
@@ -410,6 +429,21 @@ def _names_cpu(values: Sequence[Any]) -> bool:
     )
 
 
+class _Paused:
+    """How deep a thread is in our own code; entered for each operator, so no generator."""
+
+    __slots__ = ("depth",)
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self.depth -= 1
+
+
 class HostModes:
     """Both modes of one rank, on one thread.
 
@@ -418,19 +452,15 @@ class HostModes:
 
     def __init__(self, memory: DeviceMemory) -> None:
         self.memory = memory
-        self._depth = 0
+        self._paused = _Paused()
 
     @property
     def is_paused(self) -> bool:
-        return self._depth > 0
+        return self._paused.depth > 0
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
+    def paused(self) -> _Paused:
+        """For the length of a block; blocks may nest."""
+        return self._paused
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -473,6 +503,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+@functools.cache
 def _is_users(file: str) -> bool:
     ours = file.startswith(_NOT_USER) or "/triton/" in file
     return not ours and not file.endswith(("contextlib.py", "threading.py"))
