@@ -4,18 +4,23 @@ A cache is a directory in `TDIST_CACHE_DIR` that belongs to this user and is clo
 line with the SHA-256 of the rest, then JSON. Files are written under a temporary name and renamed. Whatever fails a
 check is a miss, with a note.
 
+Who is about to make something that others may need at the same time takes its `turn`: they wait for him, for so long.
+
 `TDIST_CACHE_DIR` moves all of them; `TDIST_NO_CACHE=1` turns them off.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import logging
 import os
 import stat
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,10 @@ from typing import Any
 from tdist import env
 
 logger = logging.getLogger("tdist")
+_LOCK = "turns"
+_LOCK_DIGITS = 14  # of a key, as the offset of its byte in that file, which is empty
+_FIRST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,50 @@ class PrivateCache:
             if temporary is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
+
+    @contextlib.contextmanager
+    def turn(self, key: str, patience_seconds: float) -> Iterator[bool]:
+        """Be the only process of this user that is about to make what `key` (hexadecimal) names.
+
+        The lock ends with its holder, however that ends. It is a courtesy: who has waited for `patience_seconds`, or
+        whose file system has no locks, goes on without, and two processes make the same.
+
+        Returns:
+            Whether somebody else had the turn, so that there may be something to load by now.
+        """
+        with contextlib.ExitStack() as held:
+            where = self.folder()
+            yield where is not None and _wait_for_turn(held, where / _LOCK, key, patience_seconds)
+
+
+def _wait_for_turn(held: contextlib.ExitStack, path: Path, key: str, patience_seconds: float) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        logger.info("no turns at %s: %s", path, error)
+        return False
+    held.callback(os.close, descriptor)  # which gives the lock back
+    offset, until = int(key[:_LOCK_DIGITS], 16), time.monotonic() + patience_seconds
+    pause_seconds, waited = _FIRST_PAUSE_SECONDS, False
+    while not _lock(descriptor, offset):
+        waited = True
+        if time.monotonic() > until:
+            logger.info("nobody has made %s in %g s", key, patience_seconds)
+            break
+        time.sleep(pause_seconds)
+        pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+    return waited
+
+
+def _lock(descriptor: int, offset: int) -> bool:
+    """Whether the byte is this process's now; where there are no locks, nobody waits."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        logger.info("no turns: %s", error)
+    return True
 
 
 def _read_own(path: Path) -> bytes:

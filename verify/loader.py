@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -74,7 +75,8 @@ def builtin_operators() -> list[Operator]:
 def _import_builtin(module: str) -> ModuleType:
     from tdist.frontend.environment import check_front_end
 
-    check_front_end()
+    if module not in sys.modules:
+        check_front_end()
     return importlib.import_module(module)
 
 

@@ -11,6 +11,7 @@ from triton.runtime.jit import reinterpret
 
 import tdist.language as dl
 from tdist.errors import KernelError, UsageError
+from tdist.frontend import shared
 from tdist.platforms.base import activate
 from tdist.platforms.sim import driver as sim
 from tdist.platforms.sim.driver import sim_driver
@@ -41,13 +42,14 @@ def rank():
 def compilations(monkeypatch):
     """The (name, constexprs) of every kernel that is really compiled."""
     made = []
-    original = sim.compile_source
+    original = shared.compile_source
 
     def count(fn, signature, constexprs):
         made.append((fn.__name__, dict(constexprs)))
         return original(fn, signature, constexprs)
 
-    monkeypatch.setattr(sim, "compile_source", count)
+    monkeypatch.setenv("TDIST_NO_CACHE", "1")
+    monkeypatch.setattr(shared, "compile_source", count)
     return made
 
 

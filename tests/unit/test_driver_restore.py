@@ -101,9 +101,13 @@ print(json.dumps([os.path.join(d, f) for d, _, fs in os.walk(sys.argv[2]) for f 
 
 
 def test_nothing_is_written_where_triton_keeps_binaries(tmp_path):
+    ours = tmp_path / "ours"
     environment = {"HOME": str(tmp_path), "TRITON_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environment["TDIST_CACHE_DIR"] = str(ours)
     script = SCRIPT.format(module=__name__)
     command = [sys.executable, "-B", "-c", script, __file__, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == []
+    written = json.loads(done.stdout)
+    assert [path for path in written if not path.startswith(f"{ours}/ttir/")] == []
+    assert len(written) == 2  # the TTIR and its lock

@@ -2,8 +2,8 @@
 
 While `sim_driver()` is open, Triton's active driver is ours, and `JITFunction.run`, `Autotuner.run` and the core counts
 of `NPUUtils` ask the rank that is active on the calling thread. All of it is undone at the end. Kernels are cached in
-memory only: a file under Triton's own cache directory could be taken for a real binary by a later run on the card
-(`docs/decisions/`, "The launch seam").
+memory, their TTIR also in a directory of our own: a file under Triton's cache directory could be taken for a real
+binary by a later run on the card (`docs/decisions/`, "The launch seam").
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tdist.frontend import check_front_end
 from tdist.frontend.arguments import Bound, bind, cache_key, without_value
 from tdist.frontend.definitions import without_deferral
 from tdist.frontend.kernel_ir import KernelIR
+from tdist.frontend.shared import compile_shared
 from tdist.frontend.surroundings import Surroundings
-from tdist.frontend.triton_ascend import compile_source
 from tdist.platforms.base import RankRuntime, current
 from tdist.platforms.sim.launch_record import note_launch
 from tdist.platforms.sim.npu_utils import NPUUtils
@@ -130,7 +130,7 @@ def _compile(fn: Any, bound: Bound, runtime: RankRuntime) -> KernelIR:
             known = _compiled[fn] = _Compiled(Surroundings(fn), {})
         if key not in known.kernels:
             try:
-                known.kernels[key] = compile_source(fn, bound.signature, bound.constexprs)
+                known.kernels[key] = compile_shared(fn, bound.signature, bound.constexprs, target)
             except KernelError as error:
                 raise without_value(fn, bound, error) from None
         return known.kernels[key]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import selectors
 import signal
@@ -16,6 +17,7 @@ import traceback
 from typing import Any
 
 from tdist.errors import TdistError
+from tdist.platforms.sim import collection
 from tdist.platforms.sim.process.boot import ONE_THREAD
 from tdist.platforms.sim.process.protocol import Channel, Message, close_fds
 from tdist.platforms.sim.process.wire import error_to_json
@@ -71,6 +73,8 @@ class ForkServer:
             self._fork(message)
         elif message.op == "kill":
             self._kill(int(message.data["pid"]))
+        elif message.op == "import":
+            _import(message.data["modules"])
         elif message.op == "ping":
             self._channel.send({"op": "ready"})
         return True
@@ -113,6 +117,15 @@ class ForkServer:
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
         self._channel.send({"op": "exit", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _import(names: list[str]) -> None:
+    """Import what ranks will; one that fails does so again in each rank, where it can be told."""
+    collection.start_loading()
+    for name in names:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    collection.loaded()
 
 
 def _flush() -> None:

@@ -214,6 +214,7 @@ class RankPool:
         nranks: number of ranks.
         config: a `WorldConfig`; None takes the defaults. Its `nranks` must agree.
         boot: a fork server that was started ahead; the pool takes it over when it starts.
+        modules: what the fork server imports, so that no rank does; not a user's, whose code runs in ranks only.
 
     A run leaves the world as it is for the next one; `reset` makes a new one. After a lost process or an exception in a
     host function the group is rebuilt, never reused. Use it as a context manager, or call `close`.
@@ -224,7 +225,7 @@ class RankPool:
             assert not pool.findings()
     """
 
-    def __init__(self, nranks: int, config: Any = None, boot: Boot | None = None) -> None:
+    def __init__(self, nranks: int, config: Any = None, boot: Boot | None = None, modules: Sequence[str] = ()) -> None:
         from tdist.platforms.sim.world_config import make_config
 
         __tracebackhide__ = True
@@ -232,6 +233,7 @@ class RankPool:
         self.config = make_config(nranks, {}) if config is None else config
         self._check_config(self.config)
         self._boot = boot
+        self._modules = [*modules]
         self._server: _ForkServer | None = None
         self._engine: _Child | None = None
         self._ranks: list[_Child] = []
@@ -359,6 +361,7 @@ class RankPool:
         if self._server is None:
             boot, self._boot = self._boot or Boot(), None
             self._server = _served_by(boot)
+            self._server.channel.send({"op": "import", "modules": self._modules})
             self._selector.register(self._server.channel, selectors.EVENT_READ, self._server)
         try:
             self._fork_all(self._server)

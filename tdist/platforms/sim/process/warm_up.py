@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from tdist.frontend import compile_source
+
 
 @triton.jit
 def _fill(target, value):
@@ -15,7 +17,8 @@ def _fill(target, value):
 
 
 def host(rt: Any) -> None:
-    """One allocation, one launch, one host write, one read."""
+    """One allocation, one launch, one host write, one read, and the front end, also where it need not run."""
+    compile_source(_fill, {"target": "*fp32", "value": "fp32"}, {})
     tensor = rt.tensor(rt.malloc(64), (16,), torch.float32)
     tensor.zero_()
     _fill[(1,)](tensor, 1.0)
