@@ -13,11 +13,12 @@ where the parent can no longer do that.
 
 A process between, because what has to happen between fork and exec is not safe in a process with threads, and because
 only a subreaper finds what a tool's children leave behind. It starts once for each step, so it imports little:
-`_signal` is what `signal` wraps in enumerations, whose import would take as long as everything else.
+`_signal` is what `signal` wraps in enumerations, and `_ctypes` what `ctypes` wraps in classes; their imports would take
+as long as everything else.
 """
 
+import _ctypes
 import _signal as signal  # pyright: ignore[reportMissingImports]
-import ctypes
 import os
 import resource
 import sys
@@ -25,14 +26,14 @@ import sys
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CANNOT_RUN = 127
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM}
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_PRCTL = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # pyright: ignore[reportArgumentType]
 
 
 def main() -> None:
     parent, status_fd, remove, limits, *argv = sys.argv[1:]
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     status = None
     if os.getppid() == int(parent):  # else it died before the line above
         tool = _start(argv, limits, int(status_fd))
@@ -44,6 +45,10 @@ def main() -> None:
     elif status is not None:
         _tell(int(status_fd), f"status {status}")
     os._exit(0)
+
+
+def _prctl(option: int, value: int) -> None:
+    _ctypes.call_function(_PRCTL, (option, value, 0, 0, 0))
 
 
 def _tell(fd: int, news: str) -> None:
@@ -68,7 +73,7 @@ def _start(argv: list[str], limits: str, status_fd: int) -> int:
 
 def _become(argv: list[str], limits: str, status_fd: int) -> None:
     os.setpgid(0, 0)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for limit in limits.split(","):
         name, _, most = limit.partition("=")
         kind = getattr(resource, name)
