@@ -52,13 +52,31 @@ class WorldStats:
     detector: DetectorStats | None
 
 
+def _taken_lock() -> threading.Lock:
+    """What one thread waits for and another gives: as a semaphore of one, which Python's own is four times as slow."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def _give(lock: threading.Lock) -> None:
+    """Let whoever waits for it go on; nothing where it has been given already, as in a world that is abandoned."""
+    with contextlib.suppress(RuntimeError):
+        lock.release()
+
+
+def _nothing() -> None:
+    """The body of a host that has ended."""
+
+
 class _Host:
     """One rank's host function on its thread, and the baton with which it is let run."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, body: Callable[[], Any]) -> None:
         self.rank = rank
-        self.baton = threading.Semaphore(0)
-        self.back = threading.Semaphore(0)
+        self.body: Callable[[], Any] = body
+        self.baton = _taken_lock()
+        self.back = _taken_lock()
         self.thread: threading.Thread | None = None
         self.waiting = False
         self.ended = False
@@ -66,24 +84,27 @@ class _Host:
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def start(self, body: Callable[[], Any]) -> None:
-        self.thread = threading.Thread(target=self._main, args=(body,), name=f"rank {self.rank}", daemon=True)
+    def _start(self) -> None:
+        self.thread = threading.Thread(target=self._main, name=f"rank {self.rank}", daemon=True)
         self.thread.start()
 
-    def _main(self, body: Callable[[], Any]) -> None:
-        self.baton.acquire()
+    def _main(self) -> None:
         try:
-            self.result = body()
+            self.result = self.body()
         except BaseException as error:  # the conductor decides what becomes of it, SystemExit and all
             self.error = error
         finally:
             self.ended = True
-            self.back.release()
+            self.body = _nothing  # it holds the caller's arguments
+            _give(self.back)
 
     def resume(self) -> None:
         """Called by the conductor: let the host run until it blocks or ends."""
         watch, since = None, time.monotonic()
-        self.baton.release()
+        if self.thread is None:
+            self._start()
+        else:
+            _give(self.baton)
         while not self.back.acquire(timeout=_POLL_SECONDS):
             thread = self.thread
             if thread is None or not thread.is_alive():
@@ -93,7 +114,7 @@ class _Host:
 
     def block(self) -> Any:
         """Called on the host's thread: give the baton back until the request is completed."""
-        self.back.release()
+        _give(self.back)
         self.baton.acquire()
         return self.reply
 
@@ -264,12 +285,12 @@ class World:
             WorldStopped: the world was stopped by an earlier run.
         """
         self._check_idle()
-        self._hosts = [_Host(rank) for rank in range(self.config.nranks)]
+        self._hosts = [_Host(rank.rank, self._body(rank, fn, args, kwargs)) for rank in self._ranks]
         with simulation_scope(), _outer_modes_paused():
             self._running = True
             try:
                 self._port.begin()
-                self._conduct(fn, args, kwargs)
+                self._conduct()
                 self._port.check_memory()
             finally:
                 self._running = False
@@ -277,9 +298,7 @@ class World:
 
     # the conductor
 
-    def _conduct(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        for host in self._hosts:
-            host.start(self._body(self._ranks[host.rank], fn, args, kwargs))
+    def _conduct(self) -> None:
         try:
             while not all(host.ended for host in self._hosts):
                 self._step()
@@ -333,7 +352,7 @@ class World:
         for host in self._hosts:
             if not host.ended:
                 host.interrupt()
-                host.baton.release()
+                _give(host.baton)
         for host in self._hosts:
             if host.thread is not None:
                 host.thread.join(_JOIN_SECONDS)

@@ -12,6 +12,7 @@ stands for one schedule only and says so (`depends_on_data`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -130,6 +131,12 @@ _UNLIKE: Final = {"scheduler": "run-to-block", "seed": 0, "choices": None}
 """Fields that no compiled kernel depends on, at one value each."""
 
 
+@functools.lru_cache(maxsize=256)
+def _kind_of(config: WorldConfig) -> WorldConfig:
+    """The same for worlds whose compiled kernels are the same."""
+    return dataclasses.replace(config, **_UNLIKE)
+
+
 @dataclass
 class Recording:
     """Requests by rank, in the order in which that rank's host made them.
@@ -169,7 +176,7 @@ class Recording:
         """
         if not isinstance(launch.kernel, KernelIR):
             return launch.kernel
-        key = (id(launch.kernel), dataclasses.replace(port.engine.config, **_UNLIKE), symbolic)
+        key = (id(launch.kernel), _kind_of(port.engine.config), symbolic)
         if key not in self._compiled:
             self._compiled[key] = port.compile(launch.kernel, symbolic)
         return self._compiled[key]
