@@ -15,11 +15,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Generated code goes to a directory of this run, unless TDIST_CACHE_DIR names one."""
+    """What is kept by content goes to a directory of this run and its workers, unless TDIST_CACHE_DIR names one."""
     if "TDIST_CACHE_DIR" in os.environ:
         yield
         return
-    os.environ["TDIST_CACHE_DIR"] = str(tmp_path_factory.mktemp("tdist-cache"))
+    own = tmp_path_factory.getbasetemp()
+    whole = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    cache = whole / "tdist-cache"
+    cache.mkdir(mode=0o700, exist_ok=True)
+    os.environ["TDIST_CACHE_DIR"] = str(cache)
     yield
     del os.environ["TDIST_CACHE_DIR"]
 
