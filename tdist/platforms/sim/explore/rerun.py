@@ -88,9 +88,14 @@ class Replica:
             self._run_engine()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back, and forget the engine, whose parts all know each other through it.
+
+        So what a re-run has made goes at once. It is little and quickly made: a collector that looks for it among all
+        that lives takes a tenth of a search's time.
+        """
         self._port.close()
         self._alive.clear()
+        vars(self.engine).clear()
 
     def _run_engine(self) -> None:
         self.engine.run()
