@@ -181,6 +181,8 @@ _scope = CountedScope(_install)
 
 
 def _restore(finder: _Finder, kept: Mapping[str, ModuleType], parents: list[tuple[ModuleType, str, Any]]) -> None:
+    if sys.meta_path is None:  # the interpreter is ending, and a world was never closed
+        return
     if finder in sys.meta_path:
         sys.meta_path.remove(finder)
     for name in [n for n in NAMES if n in sys.modules and n not in kept and finder.real(str(_root_of(n))) is None]:

@@ -27,6 +27,7 @@ Vector = NDArray[np.int32]
 _FIRST_SLOTS: Final = 64
 _SLOTS_MORE: Final = 16
 _RELEASES_KEPT: Final = 64
+_JOINED_KEPT: Final = 16
 
 
 class SlotSpace:
@@ -212,9 +213,10 @@ class AgentClocks:
         self.slot = slot
         self.entry = 2 * slot
         self._version = 0
-        self._joined: Vector | None = None  # the last one: W knows all of it
+        self._joined: dict[int, Vector] = {id(vec): vec}  # some by id: W knows all of them
         self.W = self.R = self.F = Clock(0, vec)
-        self.last_drain = int(max(vec[self.entry], vec[self.entry + 1]))
+        m = self.W.m
+        self.last_drain = max(m[self.entry], m[self.entry + 1])
         self.counter = self.last_drain + 1
         self.releases.clear()
 
@@ -241,11 +243,13 @@ class AgentClocks:
             news = stamp > before.m[entry]
             if not news:
                 joined = np.maximum(mine, theirs)
-            elif theirs is self._joined:
+            elif id(theirs) in self._joined:
                 joined = mine if before is private else mine.copy()
             else:
                 joined = np.maximum(mine, theirs, out=mine if before is private else None)
-                self._joined = theirs
+                if len(self._joined) >= _JOINED_KEPT:
+                    self._joined.clear()
+                self._joined[id(theirs)] = theirs
         m = before.m if joined is mine else joined.data
         if stamp > m[entry]:
             m[entry] = stamp

@@ -519,10 +519,11 @@ class Detector:
         found: Any = self._records.get(key)
         if found is None:
             shadow = self._shadows.get(al.lo)
-            if shadow is not None and shadow.takes_loose(key, width):
+            loose = shadow.loose if shadow is not None else None
+            if shadow is not None and loose and shadow.takes_loose(key, width):
                 found = self._records[key] = WordRecord(shadow, key, None, width, False)
                 found.ov = shadow.few or ()
-                shadow.loose.append(found)
+                loose.append(found)
                 shadow.records.append(found)
             else:
                 found = WordRecord(self._wordy_shadow(al), key, None, width, False)

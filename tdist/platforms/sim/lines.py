@@ -9,7 +9,7 @@ Source: docs/ordering-model.md, "Signals"; the ACLSHMEM device headers (64-byte 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ class OwnLines:
 
     def words(self) -> Iterable[Word]:
         """Whose write-back may touch the allocation."""
-        return [word for word in self.al.sync.values() if word.guards is not None and self in word.guards]
+        return [word for word in self.al.sync.values() if word.guards is self]
 
     def span_of(self, word: Word) -> tuple[int, int]:
         """Bytes of `al` that the write-back of `word` touches."""
@@ -92,7 +92,7 @@ class LineGuard:
         if parts is None:
             parts = word.guards = self._watch(word)
         entry, m = clocks.entry, clocks.W.m
-        for part in parts:
+        for part in (parts,) if isinstance(parts, OwnLines) else parts:
             few = self.detector.few_plain(part.al)
             if few is None:
                 self._check_plain(clocks, word, record, part, self._look(part, word))
@@ -129,9 +129,9 @@ class LineGuard:
                     if unordered and _hits(part, word, off, rows, stride, width):
                         self._report(word, record, who, site, al, first_plain=False)
 
-    def _watch(self, word: Word) -> Sequence[OwnLines | GuardedSpan]:
-        al, address = word.al, word.address
-        start = address - address % LINE_BYTES
+    def _watch(self, word: Word) -> OwnLines | list[GuardedSpan]:
+        al = word.al
+        start = (al.lo + word.off) // LINE_BYTES * LINE_BYTES
         if start < al.lo or start + LINE_BYTES > al.hi:
             self._watched.setdefault(start, []).append(word)
             return [self._span(word, near, start) for near in self.memory.between(start, start + LINE_BYTES)]
@@ -139,7 +139,7 @@ class LineGuard:
         if not isinstance(own, OwnLines):
             own = OwnLines(al)
             al.guards.insert(0, own)
-        return (own,)
+        return own
 
     def _span(self, word: Word, al: Allocation, start: int) -> GuardedSpan:
         span = GuardedSpan(al, max(start, al.lo) - al.lo, min(start + LINE_BYTES, al.hi) - al.lo, word)
@@ -150,14 +150,14 @@ class LineGuard:
         """A new allocation: its first and last line may be those of words that are watched already."""
         for start in {al.lo // LINE_BYTES * LINE_BYTES, (al.hi - 1) // LINE_BYTES * LINE_BYTES}:
             for word in self._watched.get(start, ()):
-                if word.guards is not None:
-                    word.guards = [*word.guards, self._span(word, al, start)]
+                if isinstance(word.guards, list):
+                    word.guards.append(self._span(word, al, start))
 
     def gone(self, al: Allocation) -> None:
         """An allocation was freed: words that live on watch it no longer."""
         for part in al.guards:
             for word in part.words():
-                if word.guards is not None:
+                if isinstance(word.guards, list):
                     word.guards = [other for other in word.guards if other is not part]
                 self._near.pop((al.lo, word.address), None)
         al.guards.clear()
@@ -165,10 +165,12 @@ class LineGuard:
     def forget(self, word: Word) -> None:
         """A word is no more: its line is not watched for its sake."""
         parts, word.guards = word.guards, None
-        for part in parts or ():
-            if isinstance(part, GuardedSpan):
+        if isinstance(parts, OwnLines):
+            self._near.pop((parts.al.lo, word.address), None)
+        else:
+            for part in parts or ():
                 part.al.guards.remove(part)
-            self._near.pop((part.al.lo, word.address), None)
+                self._near.pop((part.al.lo, word.address), None)
         start = word.address // LINE_BYTES * LINE_BYTES
         if word in self._watched.get(start, ()):
             self._watched[start].remove(word)

@@ -219,12 +219,14 @@ class WordRecord(Record):
 
     __slots__ = ("aw", "tile", "word")
 
+    we = wc = 0  # no plain write ever
+    ws = ww = prev = None
+
     def __init__(self, shadow: Shadow, key: tuple, shape: Shape | None, word: int, tile: bool) -> None:
         self.shadow = shadow
         self.key = key
         self._shape = shape
-        self.we = self.wc = 0
-        self.ws = self.ww = self.prev = self.rd = self.aw = None
+        self.rd = self.aw = None
         self.ov = self.ow = ()
         self.word = word
         self.tile = tile

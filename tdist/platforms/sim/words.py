@@ -13,15 +13,15 @@ Source: docs/ordering-model.md, "Signals" and "Triton's own atomics"; the ACLSHM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from tdist.findings import Party, Severity, make
 from tdist.findings.kinds import OVERSHOOT_OF_ADD, OWN_LINES
 from tdist.platforms.sim.atomics import read_modify_write, wrap
 from tdist.platforms.sim.clocks import AgentClocks, Clock, WordClock, join_words
-from tdist.platforms.sim.lines import tensors_of
+from tdist.platforms.sim.lines import OwnLines, tensors_of
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
 from tdist.platforms.sim.race_report import Missed, tensor_name
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tdist.findings import Finding
     from tdist.platforms.sim.agents import Agent
     from tdist.platforms.sim.codegen.site import Site
-    from tdist.platforms.sim.lines import GuardedSpan, LineGuard, OwnLines
+    from tdist.platforms.sim.lines import GuardedSpan, LineGuard
     from tdist.platforms.sim.race_report import Who
     from tdist.platforms.sim.records import WordRecord
 
@@ -38,15 +38,17 @@ RELEASES: Final = frozenset({"release", "acq_rel"})
 _WIDEST_BYTES: Final = 8
 
 
-@dataclass(slots=True)
-class Record:
-    """One write to a word, or one poll that returned. Never changed; frozen ones cost three times as much to make."""
+class Record(NamedTuple):
+    """One write to a word, or one poll that returned. `_new` makes it without a call of Python's."""
 
     slot: int
     stamp: int
     who: Who
     site: Site
     value: int
+
+
+_new: Final = tuple.__new__
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ class Word:
         self.fresh: list[Record] | None = None
         self.line: dict[int, Word] | None = None
         self.access: WordRecord | None = None
-        self.guards: Sequence[OwnLines | GuardedSpan] | None = None
+        self.guards: OwnLines | list[GuardedSpan] | None = None
 
     @property
     def in_use(self) -> bool:
@@ -382,7 +384,7 @@ class SyncWords:
                 private = self._seen(ag, clocks, word, want, True, True, private, site)
             return private
         entry = clocks.slot
-        record = Record(entry, clocks.counter, ag.who, site, want)
+        record = _new(Record, (entry, clocks.counter, ag.who, site, want))
         for word in words:
             word.observed[entry] = record
         before = clocks.W
@@ -404,7 +406,7 @@ class SyncWords:
     ) -> Clock | None:
         """A wait has seen its value: what that tells the agent. Returns `private`, or a W that it made."""
         entry, known = clocks.slot, clocks.W
-        word.observed[entry] = Record(entry, clocks.counter, ag.who, site, want)
+        word.observed[entry] = _new(Record, (entry, clocks.counter, ag.who, site, want))
         ag.access_word(word, False, known, site)
         if not acquires:
             self._note_missed("relaxed", ag, clocks, word, site)
@@ -486,7 +488,7 @@ class SyncWords:
     # ---------------------------------------------------------------- clocks
 
     def _signal_clocks(self, ag: Agent, clocks: AgentClocks, word: Word, after: int, add: bool, site: Site) -> None:
-        record = Record(clocks.slot, clocks.counter, ag.who, site, after)
+        record = _new(Record, (clocks.slot, clocks.counter, ag.who, site, after))
         sets = word.sets
         if add or word.adds or word.line is not None or (sets and (len(sets) > 1 or record.slot not in sets)):
             self._check_write(clocks, word, record, is_set=not add)
@@ -497,7 +499,10 @@ class SyncWords:
         if word.fresh is not None and not add:
             word.fresh.append(record)
         if not add and self.guard is not None:
-            self.guard.signalled(clocks, word, record)
+            known = word.access
+            alone = known is not None and known.shadow is not None and not known.shadow.plain
+            if not (alone and type(word.guards) is OwnLines):  # else nothing else has ever touched the line
+                self.guard.signalled(clocks, word, record)
         ag.access_word(word, True, None, site, True)
         released = clocks.release(add or self.drained, site)
         changed = after != word.value
@@ -524,7 +529,7 @@ class SyncWords:
         A compare-and-swap writes only because of the value that it read, so it is ordered after that one's writer if it
         acquires; any other atomic would have written in any case, and may come before.
         """
-        record = Record(clocks.slot, clocks.counter, ag.who, site, after)
+        record = _new(Record, (clocks.slot, clocks.counter, ag.who, site, after))
         changes = writes and after != word.value
         if changes and not conditional:
             self._check_write(clocks, word, record, is_set=False)
@@ -624,7 +629,14 @@ class SyncWords:
     def _check_overshoot(self, clocks: AgentClocks, word: Word, record: Record, is_set: bool) -> None:
         """A write that changes the value, against the polls that may still wait for another one."""
         seen_by, m, slot = word.observed, clocks.W.m, clocks.slot
-        size, late = len(m), []
+        size = len(m)
+        if is_set and len(seen_by) == 1:
+            (seen,) = seen_by.values()
+            entry = 2 * seen.slot
+            if entry < size and (seen.slot == slot or m[entry] >= seen.stamp):
+                seen_by.clear()
+                return
+        late = []
         for seen in seen_by.values():
             entry = 2 * seen.slot
             if seen.slot != slot and (entry >= size or m[entry] < seen.stamp):
