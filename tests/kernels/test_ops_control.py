@@ -474,7 +474,7 @@ def unit(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 CASES = [
     *[
         Case(f"range-{lo}-{hi}-{s}", steps, (torch.zeros(4, dtype=I32), lo, hi, s), steps_expect)
-        for lo, hi, s in ((0, 9, 2), (9, -4, -3), (3, 3, 1), (-5, 6, 4))
+        for lo, hi, s in ((0, 9, 2), (9, -4, 3), (3, 3, 1), (-5, 6, 4))
     ],
     Case("while-collatz", collatz, (torch.zeros(30, dtype=I32), 50), collatz_expect, (30,)),
     Case("nested-loops", nested, (draw(4, 5, 8), torch.zeros(17), 4, 5), nested_expect, (1,), {"B": 8}),

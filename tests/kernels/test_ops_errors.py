@@ -152,6 +152,27 @@ def test_a_division_by_zero_names_dividend_and_lane():
     assert f"test_ops_errors.py:{line_of(divides_by_a_zero_lane, '//')}" in report
 
 
+@triton.jit
+def copies_in_a_loop(x, y, lo, hi, step, B: tl.constexpr):
+    for i in range(lo, hi, step):
+        o = i * B + tl.arange(0, B)
+        tl.store(y + o, tl.load(x + o))
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_loop_that_does_not_count_up_names_its_line(step: int):
+    (finding,), _ = launched(copies_in_a_loop, torch.zeros(16), torch.zeros(16), 0, 4, step, B=4)
+    report = to_text(finding)
+    assert finding.kind == "tdist.arithmetic" and f"a step of {step}" in report
+    assert f"test_ops_errors.py:{line_of(copies_in_a_loop, 'range')}" in report
+
+
+def test_more_trips_than_64_bits_count_are_out_of_bounds_as_others_are():
+    (finding,), _ = launched(copies_in_a_loop, torch.zeros(16), torch.zeros(16), -(2**63), 2**63 - 1, 1, B=4)
+    assert finding.kind == "tdist.out-of-bounds"
+    assert f"element {-4 * 2**63}" in to_text(finding)
+
+
 # --- printing and assertions
 
 

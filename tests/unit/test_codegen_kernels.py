@@ -406,6 +406,23 @@ def test_shift_past_the_width_is_a_fault():
 
 
 @triton.jit
+def counting(x, y, lo, hi, step, B: tl.constexpr):
+    count = tl.load(x)
+    for _ in range(lo, hi, step):
+        count += 1
+    tl.store(x, count)
+    for i in range(lo, hi, step):
+        o = i * B + tl.arange(0, B)
+        tl.store(y + o, tl.load(x + o))
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_loop_that_does_not_count_up_is_a_fault(step: int):
+    with pytest.raises(Fault, match="loop-step"):
+        launch(counting, (1,), torch.zeros(16), torch.zeros(16), 0, 4, step, B=4)
+
+
+@triton.jit
 def huge_index(x, n, B: tl.constexpr):
     o = n * 65536 + tl.arange(0, B)
     tl.store(x + o, 1.0)

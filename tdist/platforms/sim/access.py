@@ -200,9 +200,12 @@ def _report_box(
 ) -> None:
     """Fault with the first lane, in row-major order, that lies outside the allocation."""
     size, end = spec.size_bytes, al.hi - al.lo
-    grid = np.full(tuple(extents), start, dtype=np.int64)
+    # An index that left 64 bits is no less out of bounds: whole numbers of any size.
+    far = max(abs(start), *(abs(n * s) for n, s in zip(extents, strides, strict=True)), 0) >> 60
+    grid = np.full(tuple(extents), start, dtype=object if far else np.int64)
     for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True)):
-        grid += (np.arange(extent, dtype=np.int64) * stride).reshape([-1 if a == axis else 1 for a in range(grid.ndim)])
+        along = [-1 if a == axis else 1 for a in range(grid.ndim)]
+        grid += (np.arange(extent, dtype=grid.dtype) * stride).reshape(along)
     bad = np.argwhere((grid < 0) | (grid + size > end))[0]
     lane = tuple(int(i) + first for i, first in zip(bad, low, strict=True))
     _fault_at(ag, al, int(grid[tuple(bad)]), spec, lane, masked)

@@ -20,6 +20,7 @@ _REASONS: Final[dict[str, tuple[str, str, str]]] = {
         "values from {low} to {high}",
     ),
     "division-by-zero": ("division by zero", "a divisor that is not 0", "{dividend} divided by 0{in_lane}"),
+    "loop-step": ("a step that is not positive", "a step of 1 or more (scf.for counts up)", "a step of {step}"),
     "shift-past-width": ("shift past the width", "a shift of 0 … {last_bit}", "a shift of {amount}"),
     "float-to-int-range": ("float out of the integers' range", "a value within {bits} bits", "{value}"),
     "misaligned": (

@@ -121,6 +121,16 @@ def shift(ag: Any, site: Any, kind: str, a: int, b: int, bits: int) -> int:
     return a >> b if kind == "shrs" else wrap(unsigned(a, bits) >> b, bits)
 
 
+def check_step(ag: Any, site: Any, step: int) -> None:
+    """A loop counts up, by what may be known only at run time.
+
+    Triton turns loops round whose step is a negative constant. Any other goes to `scf.for`, which asks for a positive
+    step: compiled, the loop ends at once or never, whatever Python's range and Triton's interpreter make of it.
+    """
+    if step <= 0:
+        ag.fault(ARITHMETIC, site, reason="loop-step", step=step)
+
+
 def mul_high(a: int, b: int, bits: int, signed: bool) -> int:
     """The upper half of the double-width product."""
     product = a * b if signed else unsigned(a, bits) * unsigned(b, bits)

@@ -124,6 +124,7 @@ def _publish(g: Generator, op: Operation, slots: list[tuple[Slot, bool]]) -> Non
 
 @rule("scf.for")
 def for_loop(g: Generator, op: Operation) -> None:
+    _check_step(g, op)
     whole = g.module.options.fuse and g.fusion is None
     if whole and (product := fuse.plan(g, op)) is not None:
         _whole_loop(g, op, fuse.emit_condition, _fused_loop, product)
@@ -131,6 +132,14 @@ def for_loop(g: Generator, op: Operation) -> None:
         _whole_loop(g, op, copies.emit_condition, _copied_loop, copy)
     else:
         _publish(g, op, _plain_loop(g, op))
+
+
+def _check_step(g: Generator, op: Operation) -> None:
+    step = g.value(op.operands[2])
+    assert isinstance(step, Scalar)
+    known = step.poly.value
+    if known is None or known <= 0:
+        g.emit.line(f"check_step(ag, {g.site(op, 'for')}, {g.exact_text(step)})")
 
 
 Slots = list[tuple[Slot, bool]]

@@ -261,7 +261,7 @@ def emit_trips(g: Generator, op: Operation) -> str:
     lower, upper, step = (g.value(v) for v in op.operands[:3])
     assert isinstance(lower, Scalar) and isinstance(upper, Scalar) and isinstance(step, Scalar)
     start, stop, by = (g.exact_text(v) for v in (lower, upper, step))
-    return g.emit.bind(f"len(range({start}, {stop}, {by}))", "trips")
+    return g.emit.bind(f"max(0, -(({start} - {stop}) // {by}))", "trips")
 
 
 def emit_extent(g: Generator, panel: Panel, trips: str) -> str:
