@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from interpreters import Interpreters
 
 pytest_plugins = ["pytester"]
 
@@ -48,3 +52,12 @@ def _own_temporary_directory() -> Iterator[None]:
         os.environ.pop("TMPDIR")
         if before is not None:
             os.environ["TMPDIR"] = before
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[Interpreters]:
+    """Runs commands of `sys.executable` in processes of their own that import tdist, but not torch (`interpreters`)."""
+    from interpreters import interpreters
+
+    with interpreters() as opened:
+        yield opened

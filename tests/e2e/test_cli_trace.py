@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from interpreters import Interpreters
 
 from tdist.verify.cli import command
 
@@ -32,11 +33,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, shown: str) -> subprocess.CompletedProcess[str]:
+def run(python: Interpreters, folder: Path, shown: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = shown.split()
     module = {"tdist-verify": ["-m", "tdist.verify.cli"], "python": []}[program]
     line = [sys.executable, *module, *arguments]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    return python.run(line, cwd=folder, timeout=300)
 
 
 def verify(path: Path, *words: str) -> Result:
@@ -45,8 +46,8 @@ def verify(path: Path, *words: str) -> Result:
 
 
 @pytest.mark.parametrize("shown", blocks("console"))
-def test_the_commands_of_the_page_succeed(page: Path, shown: str) -> None:
-    done = run(page, shown)
+def test_the_commands_of_the_page_succeed(page: Path, python: Interpreters, shown: str) -> None:
+    done = run(python, page, shown)
     assert done.returncode == 0, done.stdout + done.stderr
     if "--trace-element" in shown:
         plain = re.sub(r" \(step \d+\)| = \S+$", "", done.stdout.replace(f"{page}{os.sep}", ""), flags=re.M)

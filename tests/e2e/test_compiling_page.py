@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from interpreters import Interpreters
 
 PAGE = Path(__file__).parents[2] / "docs" / "compiling.md"
 MODULES = {"tdist": "tdist.tools.main", "tdist-verify": "tdist.verify.cli", "pytest": "pytest"}
@@ -28,10 +27,10 @@ def page(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("shown", blocks("console"))
-def test_the_commands_shown_succeed(page: Path, shown: str) -> None:
+def test_the_commands_shown_succeed(page: Path, python: Interpreters, shown: str) -> None:
     program, *arguments = shown.split()
     command = [sys.executable, "-m", MODULES[program], *arguments]
-    done = subprocess.run(command, cwd=page, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    done = python.run(command, cwd=page, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

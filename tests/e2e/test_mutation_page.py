@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from interpreters import Interpreters
 
 from tdist.mutations import KINDS
 
@@ -22,9 +23,15 @@ def block(language: str) -> str:
     return found
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tdist.verify.cli", *words]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(python: Interpreters) -> Run:
+    """Runs `tdist-verify` in a folder."""
+    return lambda folder, *words: python.run(
+        [sys.executable, "-m", "tdist.verify.cli", *words], cwd=folder, timeout=300
+    )
 
 
 @pytest.fixture
@@ -33,7 +40,7 @@ def page(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_lines_shown_are_printed(page: Path) -> None:
+def test_the_lines_shown_are_printed(page: Path, run: Run) -> None:
     program, *words = block("console").split()
     assert program == "tdist-verify"
     done = run(page, *words)
@@ -44,7 +51,7 @@ def test_the_lines_shown_are_printed(page: Path) -> None:
         assert line in printed, done.stdout
 
 
-def test_rank_processes_say_the_same(page: Path) -> None:
+def test_rank_processes_say_the_same(page: Path, run: Run) -> None:
     """Without a local golden the ranks are processes; the report is that of threads."""
     source = (page / "shift.py").read_text(encoding="utf-8")
     local = next(line for line in source.splitlines(keepends=True) if "golden_local" in line)
@@ -59,7 +66,7 @@ def test_rank_processes_say_the_same(page: Path) -> None:
     assert told[0] == told[1] and len(told[0]) == 2
 
 
-def test_a_missed_mutant_is_an_exit_status_of_one(page: Path) -> None:
+def test_a_missed_mutant_is_an_exit_status_of_one(page: Path, run: Run) -> None:
     """What only a third launch meets, with two launches and no proof to be had of a host that reads its results."""
     source = (page / "shift.py").read_text(encoding="utf-8")
     last = "    return out\n"
@@ -74,7 +81,7 @@ def test_a_missed_mutant_is_an_exit_status_of_one(page: Path) -> None:
     assert judged["verdict"] == "missed" and "reads device memory" in judged["remark"]
 
 
-def test_an_operator_that_fails_itself_is_told(page: Path) -> None:
+def test_an_operator_that_fails_itself_is_told(page: Path, run: Run) -> None:
     source = (page / "shift.py").read_text(encoding="utf-8")
     (page / "wrong.py").write_text(source.replace("dl.consume_token(half_ptr, token)", "half_ptr"), encoding="utf-8")
     done = run(page, "wrong.py::shift", "--nranks", "2", "--mutate")

@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from interpreters import Interpreters
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,8 +20,13 @@ def blocks(language: str, page: str = "README.md") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(python: Interpreters) -> Run:
+    """Runs a command in a folder."""
+    return lambda folder, *command: python.run(command, cwd=folder, timeout=300)
 
 
 @pytest.fixture
@@ -34,11 +41,12 @@ def test_the_operator_is_verified_by_the_command_shown(kernels: Path) -> None:
     (shown,) = (block for block in blocks("console") if block.startswith("tdist-verify my_kernels"))
     program, *arguments = shown.split()
     assert program == "tdist-verify"
-    done = run(kernels, sys.executable, "-m", "tdist.verify.cli", *arguments)
+    command = [sys.executable, "-m", "tdist.verify.cli", *arguments]
+    done = subprocess.run(command, cwd=kernels, capture_output=True, text=True, timeout=300, env=dict(os.environ))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_test_shown_passes_under_pytest(kernels: Path) -> None:
+def test_the_test_shown_passes_under_pytest(kernels: Path, run: Run) -> None:
     done = run(kernels, sys.executable, "-m", "pytest", "-q", "--nranks", "4", "-p", "no:cacheprovider", "test_mine.py")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -52,7 +60,7 @@ def test_the_test_shown_passes_under_pytest(kernels: Path) -> None:
         ("signals[1:]", "signals", "tdist.line-sharing", "dl.notify("),
     ],
 )
-def test_the_faults_named_are_found(kernels: Path, good: str, bad: str, kind: str, line: str) -> None:
+def test_the_faults_named_are_found(kernels: Path, run: Run, good: str, bad: str, kind: str, line: str) -> None:
     source = (kernels / "my_kernels.py").read_text(encoding="utf-8")
     assert good in source
     faulty = source.replace(good, bad)
@@ -78,7 +86,7 @@ def page(kernels: Path) -> Path:
 
 
 @pytest.mark.parametrize("shown", blocks("console", OPERATORS))
-def test_the_commands_of_the_operators_page_succeed(page: Path, shown: str) -> None:
+def test_the_commands_of_the_operators_page_succeed(page: Path, run: Run, shown: str) -> None:
     program, *arguments = shown.split()
     module = {"tdist-verify": ["-m", "tdist.verify.cli"], "pytest": ["-m", "pytest"], "python": []}[program]
     done = run(page, sys.executable, *module, *arguments)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from interpreters import Interpreters
 
 from tdist.platforms.sim import schedulers
 
@@ -27,21 +27,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+def run(python: Interpreters, folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = line.split()
     module = {"tdist-verify": "tdist.verify.cli", "pytest": "pytest"}[program]
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    return python.run(command, cwd=folder, timeout=300)
 
 
-def test_the_scheduler_shown_conforms(folder: Path) -> None:
+def test_the_scheduler_shown_conforms(folder: Path, python: Interpreters) -> None:
     shown, _ = blocks("console")
-    done = run(folder, shown.strip())
+    done = run(python, folder, shown.strip())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_race_shown_is_reported_and_becomes_wrong_numbers(folder: Path) -> None:
-    plain, adversarial = (run(folder, line) for line in blocks("console")[1].splitlines())
+def test_the_race_shown_is_reported_and_becomes_wrong_numbers(folder: Path, python: Interpreters) -> None:
+    plain, adversarial = (run(python, folder, line) for line in blocks("console")[1].splitlines())
     for done in (plain, adversarial):
         assert done.returncode == 1, done.stdout + done.stderr
         assert "tdist.race" in done.stdout

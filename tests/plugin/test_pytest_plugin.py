@@ -52,19 +52,34 @@ def ring(rt, wait):
 
 
 @pytest.fixture
-def session(pytester):
+def session(pytester, python, monkeypatch):
     """A test session of its own on a file with the ring kernel and the given tests."""
+
+    def start(command, *, stdout, stderr, **_):
+        return python.start(command, stdout=stdout.fileno(), stderr=stderr.fileno(), cwd=pytester.path)
+
+    monkeypatch.setattr(pytester, "popen", start)
+    return _session(pytester, "-p", "no:hypothesispytest")
+
+
+@pytest.fixture
+def started_session(pytester):
+    """The same in a process that the operating system starts."""
+    return _session(pytester)
+
+
+def _session(pytester, *plugins):
     pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
 
     def run(tests, *args):
         pytester.makepyfile(test_users=KERNELS + tests)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugins, *args)
 
     return run
 
 
-def test_a_correct_kernel_passes_on_as_many_ranks_as_asked_for(session):
-    result = session(
+def test_a_correct_kernel_passes_on_as_many_ranks_as_asked_for(started_session):
+    result = started_session(
         """
 def test_ring(ranks):
     results = ranks.run(ring, True)
@@ -143,9 +158,9 @@ def test_bad(ranks):
     result.stdout.fnmatch_lines(["*LookupError: rank 0 has no luck*"])
 
 
-def test_it_works_under_xdist(session):
+def test_it_works_under_xdist(started_session):
     pytest.importorskip("xdist")
-    result = session(
+    result = started_session(
         """
 @pytest.mark.parametrize("turn", range(4))
 def test_ring(ranks, turn):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from interpreters import Interpreters
 
 from tdist.errors import UsageError
 from tdist.findings import Finding, Party, make
@@ -133,7 +134,7 @@ def fakes(folder: Path) -> Path:
     return folder / "fakes"
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(python: Interpreters, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     ranks = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "OMP_NUM_THREADS": "1"}
     # nothing of tdist is importable, so that a forgotten import fails
     guard = "import sys; sys.modules['tdist'] = None\n"
@@ -141,13 +142,13 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, (folder, fakes(folder))))
     environment = {**os.environ, **ranks, "PYTHONPATH": path, "REPRO_DEVICE": "cpu"}
     command = [sys.executable, "repro.py", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=environment)
+    return python.run(command, cwd=folder, timeout=120, env=environment)
 
 
-def test_the_script_runs_up_to_the_launches(written):
+def test_the_script_runs_up_to_the_launches(written, python):
     """The fakes launch nothing: outputs stay what they were, and the script says that they are wrong."""
     folder, _, (kernel, *_), _ = written
-    done = run(folder, "--repeat", "2")
+    done = run(python, folder, "--repeat", "2")
     assert "Traceback" not in done.stderr, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == ["device 0", "group cpu:gloo,npu:hccl"]
@@ -158,10 +159,10 @@ def test_the_script_runs_up_to_the_launches(written):
     assert done.returncode == 1
 
 
-def test_a_wrong_number_of_ranks_is_told(tmp_path):
+def test_a_wrong_number_of_ranks_is_told(tmp_path, python):
     script = write("all_gather", tmp_path)
     script.write_text(script.read_text().replace("'nranks': 1", "'nranks': 3"))
-    done = run(tmp_path)
+    done = run(python, tmp_path)
     assert done.returncode == 1 and "this run needs 3 ranks, torchrun started 1" in done.stderr
 
 
