@@ -22,7 +22,11 @@ _HALVES = (".cube", ".vector")
 
 def full_name(op: Operation) -> str:
     """The operation's own name, registered or not."""
-    return op.op_name.data if isinstance(op, UnregisteredOp) else op.name
+    name = op.name
+    if name != UnregisteredOp.name:  # not `isinstance`: operations are of an abstract class, which makes that slow
+        return name
+    assert isinstance(op, UnregisteredOp)
+    return op.op_name.data
 
 
 def callee(op: Operation) -> str:

@@ -141,7 +141,11 @@ _STATE = (
 
 def name_of(op: Operation) -> str:
     """The operation's name, of one that nobody knows too."""
-    return op.op_name.data if isinstance(op, UnregisteredOp) else op.name
+    name = op.name
+    if name != UnregisteredOp.name:  # not `isinstance`: operations are of an abstract class, which makes that slow
+        return name
+    assert isinstance(op, UnregisteredOp)
+    return op.op_name.data
 
 
 def events_of(op: Operation) -> tuple[Event, ...]:

@@ -23,6 +23,9 @@ from tdist.platforms.ascend.compiled.final_module import CoreFunction
 from tdist.platforms.ascend.compiled.memory import Memory
 from tdist.platforms.ascend.compiled.values import Choice, Key, Turns, Values
 
+_OF_FLOW = frozenset(
+    (func.ReturnOp, scf.YieldOp, scf.ConditionOp, scf.ForOp, scf.WhileOp, scf.IfOp, cf.BranchOp, cf.ConditionalBranchOp)
+)
 Decided = tuple[tuple[Key, int], ...]
 """An environment that can be a part of a key: sorted."""
 
@@ -137,6 +140,14 @@ class Flow:
         return after
 
     def _operation(self, op: Operation, after: Node | None) -> Node | None:
+        return self._flow(op, after) if type(op) in _OF_FLOW else self._events(op, after)
+
+    def _events(self, op: Operation, after: Node | None) -> Node | None:
+        for event in reversed(events_of(op)):
+            after = EventNode(after, event=event)
+        return after
+
+    def _flow(self, op: Operation, after: Node | None) -> Node | None:
         match op:
             case func.ReturnOp():
                 return EndNode()
@@ -154,9 +165,7 @@ class Flow:
             case cf.ConditionalBranchOp():
                 ends = [self._entry_of(block, None) for block in (op.then_block, op.else_block)]
                 return BranchNode(ends[0], ends[1], condition=op.cond)
-        for event in reversed(events_of(op)):
-            after = EventNode(after, event=event)
-        return after
+        raise AssertionError(op.name)
 
     def _side(self, blocks: Sequence[Block], after: Node | None) -> Node | None:
         return self._operations(list(blocks[0].ops), after) if blocks else after

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, UnitAttr, UnregisteredOp
@@ -355,6 +355,20 @@ def print_generic(module: ModuleOp, *, locations: bool = True) -> str:
     return "\n".join(writer.lines) + "\n"
 
 
+class _Printer(Printer):
+    """Strings at one go; xDSL prints them byte by byte, and every location has the name of its file."""
+
+    def print_bytes_literal(self, bytestring: bytes) -> None:
+        self.print_string(_literal(bytestring))
+
+
+@lru_cache(maxsize=1024)
+def _literal(data: bytes) -> str:
+    text = io.StringIO()
+    Printer(stream=text).print_bytes_literal(data)
+    return text.getvalue()
+
+
 class _Writer:
     def __init__(self, locations: bool) -> None:
         self.lines: list[str] = []
@@ -445,7 +459,7 @@ class _Writer:
         known = self._texts.get(id(attribute))
         if known is None:
             stream = io.StringIO()
-            Printer(stream=stream, print_generic_format=True, print_debuginfo=True).print_attribute(attribute)
+            _Printer(stream=stream, print_generic_format=True, print_debuginfo=True).print_attribute(attribute)
             known = self._texts[id(attribute)] = (attribute, stream.getvalue())
         return known[1]
 
