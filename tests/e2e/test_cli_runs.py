@@ -190,10 +190,10 @@ def hostile(tmp_path: Path) -> Path:
     return path
 
 
-def shell(line: str, **more):
+def shell(line: str):
     words = f"{sys.executable} -m tdist.verify.cli"
     return subprocess.run(
-        ["bash", "-c", line.format(verify=words)], capture_output=True, text=True, timeout=300, check=False, **more
+        ["bash", "-c", line.format(verify=words)], capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -209,16 +209,18 @@ SHORT = "--nranks 1 --sync fine"
         ("killed", 3, "was killed by SIGKILL"),
     ],
 )
-def test_whatever_a_host_function_does_the_status_says_whose_fault_it_is(hostile, name, code, text):
-    done = shell(f"{{verify}} '{hostile}::{name}' {SHORT}", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+def test_whatever_a_host_function_does_the_status_says_whose_fault_it_is(hostile, python, name, code, text):
+    words = [sys.executable, "-m", "tdist.verify.cli", f"{hostile}::{name}", *SHORT.split()]
+    done = python.run(words, env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=300)
     assert text in done.stdout
     assert done.stderr == ""
     assert done.returncode == code
     assert ("UNDECIDED" if code == 3 else "FAILED") in done.stdout
 
 
-def test_an_operator_may_change_the_working_directory(hostile):
-    done = shell(f"{{verify}} '{hostile.name}::moves' {SHORT}", cwd=hostile.parent)
+def test_an_operator_may_change_the_working_directory(hostile, python):
+    words = [sys.executable, "-m", "tdist.verify.cli", f"{hostile.name}::moves", *SHORT.split()]
+    done = python.run(words, cwd=hostile.parent, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -218,6 +218,7 @@ def _become(request: dict[str, Any], set_up: Callable[[], None], spare: bool) ->
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
+        _open_streams()
         if spare:
             _Spare.offer()
         code = _exit_code(lambda: _run(request["argv"]))
@@ -234,10 +235,14 @@ def _streams(stdin: int, stdout: int, stderr: int) -> None:
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
     os.closerange(3, 1 << 12)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8")
-    errors = io.BufferedWriter(io.FileIO(2, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(errors, "utf-8", "backslashreplace", line_buffering=True)
+
+
+def _open_streams() -> None:
+    encoding, _, errors = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding, errors or None)
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding, errors or None)
+    told = io.BufferedWriter(io.FileIO(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(told, encoding, "backslashreplace", line_buffering=True)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # pyright: ignore
 
 

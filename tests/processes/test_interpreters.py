@@ -24,6 +24,7 @@ print(json.dumps({
     "ours": [name for name in sys.modules if name.partition(".")[0] == "tdist"],
 }))
 print("é", file=sys.stderr)
+print(sys.stdin.encoding, sys.stdout.encoding, sys.stderr.encoding, sys.stderr.errors)
 """
 CUSTOM = "import os; 'CUSTOM' in os.environ and print('customized', flush=True)"
 COMMANDS = {
@@ -54,7 +55,7 @@ def test_it_is_what_the_interpreter_starts(
     folder: Path, python: Interpreters, arguments: list[str], custom: bool
 ) -> None:
     environment = {"PATH": os.environ["PATH"], "WORD": "x"}
-    environment |= {"PYTHONPATH": str(folder), "CUSTOM": "1"} if custom else {}
+    environment |= {"PYTHONPATH": str(folder), "CUSTOM": "1", "PYTHONIOENCODING": "ascii"} if custom else {}
     command = [sys.executable, *arguments]
     ours = python.run(command, cwd=folder, env=environment, timeout=60)
     theirs = subprocess.run(

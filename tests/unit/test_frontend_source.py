@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import re
-import subprocess
 import sys
 import textwrap
 
@@ -217,10 +216,10 @@ MAIN = """
 """
 
 
-def test_a_kernel_in_main(tmp_path):
+def test_a_kernel_in_main(tmp_path, python):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(MAIN))
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    done = python.run([sys.executable, str(path)], timeout=60)
     assert done.returncode == 0, done.stderr
     assert f'"{path}":8:4' in done.stdout
 

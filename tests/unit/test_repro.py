@@ -166,21 +166,15 @@ def test_a_wrong_number_of_ranks_is_told(tmp_path, python):
     assert done.returncode == 1 and "this run needs 3 ranks, torchrun started 1" in done.stderr
 
 
-def test_the_inputs_are_the_ones_of_the_run(tmp_path):
+def test_the_inputs_are_the_ones_of_the_run(tmp_path, python):
     write(f"{AWKWARD}::awkward", tmp_path)
     show = (
         "from repro import SETTINGS; from repro_support import Case; import repro_operators as o, json;"
         "print(json.dumps(o.awkward.inputs(Case(**SETTINGS['case']), 0, 0)['x'].tolist()))"
     )
     path = os.pathsep.join(map(str, (tmp_path, fakes(tmp_path))))
-    done = subprocess.run(
-        [sys.executable, "-c", f"import torch_npu; {show}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    command = [sys.executable, "-c", f"import torch_npu; {show}"]
+    done = python.run(command, cwd=tmp_path, timeout=120, env={**os.environ, "PYTHONPATH": path})
     operator = load_operator(f"{AWKWARD}::awkward")
     expected = operator.inputs(operator.case(dtype="fp32", nranks=1), 0, 0)["x"].tolist()
     assert done.stdout.strip() == str(expected), done.stderr
