@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import mmap
+import os
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdist.errors import UsageError
-from tdist.platforms.sim.memory import CANARY_BYTE, AddressSpace, BestFit, broken_canary
+from tdist.platforms.sim.memory import CANARY_BYTE, AddressSpace, BestFit, RankMemory, broken_canary
 
 HEAP = 1 << 14
 
@@ -161,3 +162,14 @@ def test_best_fit_takes_the_smallest_hole():
     heap.release(80)
     got = heap.allocate(32, 16)
     assert got is not None and got.offset_bytes == 80
+
+
+def test_who_holds_a_tensor_of_a_closed_heap_holds_no_descriptor():
+    before = len(os.listdir("/proc/self/fd"))
+    memory = RankMemory(0, 1 << 20)
+    held = memory.bytes[8:16]
+    held.fill_(3)
+    assert os.pread(memory.fd, 8, 8) == bytes([3] * 8)
+    memory.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert held.tolist() == [3] * 8

@@ -265,8 +265,7 @@ class RankMemory:
         mapped_bytes = max(round_up(heap_bytes, mmap.PAGESIZE), mmap.PAGESIZE)
         self.fd = os.memfd_create(f"tdist-heap-{rank}", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, mapped_bytes)
-        self._map: mmap.mmap | None = mmap.mmap(self.fd, mapped_bytes)
-        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        self.bytes = _mapped(self.fd, mapped_bytes)
         self._next_private = _PRIVATE_BASE + rank * _RANK_SPAN + _jitter_bytes(rank + 7)
 
     def allocation(self, block: Block, name: str | None, poison: int) -> Allocation:
@@ -290,7 +289,19 @@ class RankMemory:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        self.bytes, self._map = _NOTHING, None
+        self.bytes = _NOTHING
+
+
+def _mapped(fd: int, nbytes: int) -> torch.Tensor:
+    """The bytes of a file, 1-D uint8; the mapping goes with the last tensor over it.
+
+    By torch where it can, which holds no descriptor meanwhile: Python's own mapping keeps one, and worlds that wait for
+    the garbage collector are many.
+    """
+    try:
+        return torch.from_file(f"/proc/self/fd/{fd}", shared=True, size=nbytes, dtype=torch.uint8, device="cpu")
+    except RuntimeError:  # no /proc; or no room, which the other way says better
+        return torch.frombuffer(mmap.mmap(fd, nbytes), dtype=torch.uint8)
 
 
 def broken_canary(allocation: Allocation) -> tuple[int, int] | None:
