@@ -13,7 +13,6 @@ import tdist.language as dl
 from tdist.errors import KernelError, UsageError
 from tdist.frontend import shared
 from tdist.platforms.base import activate
-from tdist.platforms.sim import driver as sim
 from tdist.platforms.sim.driver import sim_driver
 
 
