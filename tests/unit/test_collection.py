@@ -45,6 +45,7 @@ def test_objects_that_somebody_froze_stay_frozen() -> None:
     try:
         before = gc.get_freeze_count()
         with collection.paused():
+            assert not gc.isenabled()
             Knot()
         assert gc.isenabled() and gc.get_freeze_count() == before
     finally:

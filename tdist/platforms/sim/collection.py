@@ -69,27 +69,35 @@ def loaded() -> None:
 def paused() -> Iterator[None]:
     """No garbage collection inside; what is made inside counts as old afterwards.
 
-    So collections of young objects do not see it. Does nothing where collection is off, or where somebody else has
-    frozen objects.
+    So collections of young objects do not see it; but where somebody else has frozen objects, it stays young. Does
+    nothing where collection is off.
     """
-    stays_frozen = _loading.frozen
-    if not gc.isenabled() or (not stays_frozen and gc.get_freeze_count()):
+    if not gc.isenabled():
         yield
         return
+    of_others = not _loading.frozen and gc.get_freeze_count() > 0  # to make ours old would be to thaw theirs
     gc.disable()
     try:
         yield
     finally:
-        made = gc.get_count()[0]
-        gc.freeze()
-        due = _growth.due(made)
-        if due or not stays_frozen:
-            gc.unfreeze()
-        gc.enable()
-        if due:
-            _growth.collect()
-            if stays_frozen:
-                gc.freeze()
+        if of_others:
+            gc.enable()
+        else:
+            _make_old()
+
+
+def _make_old() -> None:
+    """End a pause: by freezing, everything young becomes old."""
+    made = gc.get_count()[0]
+    gc.freeze()
+    due = _growth.due(made)
+    if due or not _loading.frozen:
+        gc.unfreeze()
+    gc.enable()
+    if due:
+        _growth.collect()
+        if _loading.frozen:
+            gc.freeze()
 
 
 __all__ = ["loaded", "paused", "start_loading"]
