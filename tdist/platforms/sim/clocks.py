@@ -27,6 +27,7 @@ Vector = NDArray[np.int32]
 _FIRST_SLOTS: Final = 64
 _SLOTS_MORE: Final = 16
 _RELEASES_KEPT: Final = 64
+_LATEST: Final = int(np.iinfo(np.int32).max)
 _JOINED_KEPT: Final = 16
 
 
@@ -380,11 +381,12 @@ def _enter_barrier(agent: AgentClocks, vec: Vector, drains: bool, site: Any) -> 
 
 def floor_of(everyone: Sequence[AgentClocks]) -> Vector:
     """What all of `everyone` know, own accesses included: an access at or below it can never race again."""
-    floor = np.full(2 * everyone[0].space.capacity_slots, np.iinfo(np.int32).max, np.int32)
+    floor = np.full(2 * everyone[0].space.capacity_slots, _LATEST, np.int32)
     for agent in everyone:
-        for clock in (agent.R, agent.F):
+        for clock in (agent.R,) if agent.F is agent.R else (agent.R, agent.F):
             known = agent.space.fit(clock.vec).copy()
-            known[agent.entry] = agent.counter
-            known[agent.entry + 1] = agent.last_drain
+            own = known.data
+            own[agent.entry] = agent.counter
+            own[agent.entry + 1] = agent.last_drain
             np.minimum(floor, known, out=floor)
     return floor

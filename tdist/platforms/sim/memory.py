@@ -422,6 +422,7 @@ class AddressSpace:
         """Give everything back now, and not when a garbage collection comes round: heaps are large mappings."""
         for allocation in self._by_start.values():
             allocation.detach()
+            allocation.peers = ()  # a cycle: it is one of them
         for memory in self.ranks:
             memory.close()
 
