@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from tdist.errors import EnvironmentUnfit, UsageError
+from tdist.platforms.sim import collection
 from tdist.verify import compile_for
 from tdist.verify.cli import main
 from tdist.verify.compile_for import compile_operator
@@ -156,6 +157,7 @@ def operators(tmp_path: Path) -> Path:
 def run(operators, monkeypatch, capsys):
     """Run a line of `tdist-verify` in the folder of `ops.py`."""
     monkeypatch.chdir(operators.parent)
+    monkeypatch.setattr(collection, "start_loading", lambda: None)  # this process is not the command's own
 
     def invoke(line: str) -> Run:
         monkeypatch.setattr(sys, "argv", ["tdist-verify", *shlex.split(line)])
