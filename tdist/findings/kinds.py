@@ -229,8 +229,8 @@ _TABLE: Final = (
         "arithmetic",
         _ERROR,
         "arithmetic: {problem} in {op}",
-        "An operation has no defined result: overflow, division by zero, a shift or a conversion out of range, a loop step "
-        "that is not positive.",
+        "An operation has no defined result: overflow, division by zero, a shift or a conversion out of range, a loop "
+        "step that is not positive.",
         "the operands are outside what the operation is defined for",
         "widen the type or guard the operands",
     ),

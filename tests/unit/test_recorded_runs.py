@@ -12,6 +12,7 @@ from tdist.verify.loader import load_operator
 from tdist.verify.modes import modes_for
 from tdist.verify.options import Options
 from tdist.verify.results import StepResult
+from tdist.verify.search.explore import NotRecordable, record_job
 from tdist.verify.search.plan import plan
 from tdist.verify.search.recorded import RecordedRuns
 from tdist.verify.search.step import search
@@ -101,6 +102,24 @@ def test_a_host_that_decides_by_what_it_reads_is_run_each_time():
     whole, without, recorded = both_ways("all_gather", "fine", change=reading)
     assert facts(without) == facts(whole)
     assert not recorded.taken
+
+
+def test_a_host_that_raises_by_what_it_reads_is_run_each_time():
+    def checking(operator):
+        def host(rt, case, workspace, **inputs):
+            out = operator.host(rt, case, workspace, **inputs)
+            if float(out.sum()) != float(out.sum()):
+                raise ValueError("not a number")
+            return out
+
+        return replace(operator, host=host)
+
+    whole, without, recorded = both_ways("all_gather", "fine", change=checking)
+    assert facts(without) == facts(whole)
+    assert not recorded.taken
+    spec = without.runs[0].planned.spec
+    with pytest.raises(NotRecordable, match=r"reads device memory at .*test_recorded_runs\.py"):
+        record_job(checking(load_operator("all_gather")), spec)
 
 
 def test_an_output_that_the_host_computes_is_computed_each_time():

@@ -548,3 +548,25 @@ def test_an_atomic_beside_a_set(op, value, sem, found):
     for seed in range(6):
         kinds |= set(run(body, scheduler="random", seed=seed).kinds())
     assert sorted(kinds) == found
+
+
+def test_what_a_wait_found_before_it_ended_the_run_is_reported():
+    """Slot 0 is raced with by a plain store, slot 1 is in use at another width."""
+
+    def body(ag, pid, n, data, data_al, sig, sig_al):
+        if ag.rank == 0:
+            for _ in range(20):
+                yield
+            yield from ag.wait(sig, sig_al, 2, 1, 4, "acquire", WAIT)
+        elif ag.program == 1:
+            yield
+            ag.wr(sig_al.peers[0], 0, 1, 0, 4, PLAIN)
+        else:
+            yield
+            ag.notify(sig, sig_al, 1, 0, SET, 4, NOTIFY)
+            yield
+            ag.notify(sig + 64, sig_al, 1, 0, SET, 8, SECOND)
+
+    driver = run(body, grid=2, scheduler="round-robin")
+    found = {(f.kind.removeprefix("tdist."), tuple(p.line for p in f.parties)) for f in driver.findings}
+    assert {("race", (8, 4)), ("width-mismatch", (6, 4))} <= found

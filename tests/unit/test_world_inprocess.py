@@ -548,3 +548,18 @@ def test_tensors_that_are_held_stay_readable_after_close(make_world, no_collecti
         held[0][0].tensor(held[0][2], (16,), torch.float32)
     held.clear()
     assert _heap_mappings() == before
+
+
+def test_a_host_that_has_no_thread_says_so(make_world, monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def refuse_the_second(thread):
+        started.append(thread)
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    world = make_world(3)
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_second)
+    with world, pytest.raises(RuntimeError, match="can't start new thread"):
+        world.run(lambda rt: rt.host_barrier())

@@ -41,7 +41,8 @@ def record_job(operator: Operator, spec: RunSpec) -> Recording:
     """What the hosts of a job ask for, recorded in an in-process world; the unmutated kernels run.
 
     Raises:
-        NotRecordable: an output is not device memory, or the host functions need a process group or raise an error.
+        NotRecordable: an output is not device memory, or the host functions read device memory, need a process group or
+            raise an error.
     """
     made: Recording | None = None
     for schedule in RECORDING_SCHEDULES:
@@ -50,6 +51,8 @@ def record_job(operator: Operator, spec: RunSpec) -> Recording:
         if made.whole:
             break
     assert made is not None
+    if made.read_by_hosts:
+        raise NotRecordable(f"a host reads device memory at {made.read_by_hosts}, and may go on by what it reads")
     return made
 
 

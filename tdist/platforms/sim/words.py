@@ -346,6 +346,8 @@ class SyncWords:
         for slot in range(n):
             word = words.get(off)
             if word is None or word.width != width or word.mem[word.index] != word.value:
+                if ready and clocks is not None:  # the run may end here
+                    private, ready = self._all_seen(ag, clocks, ready, want, private, site), []
                 word = self.at(ag, al, off, width, site)
             word.signal = word.polled = True
             at_once = word.value == want

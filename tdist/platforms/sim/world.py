@@ -354,7 +354,7 @@ class World:
                 host.interrupt()
                 _give(host.baton)
         for host in self._hosts:
-            if host.thread is not None:
+            if host.thread is not None and host.thread.ident is not None:  # it may have failed to start
                 host.thread.join(_JOIN_SECONDS)
 
     # called on the hosts' threads

@@ -6,7 +6,8 @@ met them, host writes with their data, and every request that blocks. Addresses 
 are deterministic, and `rerun` checks that they come out the same.
 
 A host that reads device memory and asks for more work afterwards may have decided by what it read; such a recording
-stands for one schedule only and says so (`depends_on_data`).
+stands for one schedule only and says so (`depends_on_data`). One that reads and goes on with nothing may still raise or
+return by what it read (`read_by_hosts`).
 """
 
 from __future__ import annotations
@@ -157,6 +158,20 @@ class Recording:
     def whole(self) -> bool:
         """Whether every host came to its end; a recording of a world that was stopped goes as far as that one."""
         return all(script and isinstance(script[-1], End) for script in self.scripts)
+
+    @property
+    def read_by_hosts(self) -> Any:
+        """Where a host read device memory for itself, and may have raised or returned by what it read; None: nowhere.
+
+        Reads right before `Output`s are those of the outputs.
+        """
+        for script in self.scripts:
+            behind: Any = None
+            for request in reversed(script):
+                if isinstance(request, Read) and behind is not Output:
+                    return request.site
+                behind = Output if isinstance(request, Read) else type(request)
+        return None
 
     @property
     def launches(self) -> int:
