@@ -58,7 +58,7 @@ class PrivateCache:
         return path
 
     def load(self, key: str) -> Any | None:
-        """What is kept under `key`, if it is there and passes all checks."""
+        """What is kept under `key`, if it is there and passes all checks; its shape is the caller's to check."""
         where = self.folder()
         if where is None:
             return None
@@ -74,7 +74,11 @@ class PrivateCache:
         if hashlib.sha256(body).hexdigest().encode() != digest:
             logger.warning("ignoring %s: its digest does not fit its content", path)
             return None
-        return json.loads(body)
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:  # ValueError: also of bytes that are no text
+            logger.warning("ignoring %s: not JSON (%s)", path, error)
+            return None
 
     def save(self, key: str, value: Any) -> None:
         """Keep a value that JSON can hold; failing to do so is only noted."""

@@ -8,6 +8,7 @@ waited long enough makes it for himself.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from tdist.frontend.kernel_ir import KernelArg, KernelIR
 from tdist.frontend.triton_ascend import compile_source
 from tdist.private_cache import PrivateCache
 
+logger = logging.getLogger("tdist")
 CACHE = PrivateCache("ttir", "kernels' TTIR")
 PATIENCE_SECONDS = 5.0
 
@@ -33,13 +35,13 @@ def compile_shared(
     if content is None:
         return compile_source(fn, signature, constexprs)
     key = hashlib.sha256(content.encode()).hexdigest()
-    kept = CACHE.load(key)
+    kept = _load(key)
     if kept is not None:
-        return _from_json(kept)
+        return kept
     with CACHE.turn(key, PATIENCE_SECONDS) as waited:
-        kept = CACHE.load(key) if waited else None
+        kept = _load(key) if waited else None
         if kept is not None:
-            return _from_json(kept)
+            return kept
         made = compile_source(fn, signature, constexprs)
         CACHE.save(key, _to_json(made))
     return made
@@ -49,5 +51,24 @@ def _to_json(kernel: KernelIR) -> dict[str, Any]:
     return {"name": kernel.name, "ttir": kernel.ttir, "args": [[arg.name, arg.type] for arg in kernel.args]}
 
 
+def _load(key: str) -> KernelIR | None:
+    """What is kept; None, with a note, if that is no kernel."""
+    kept = CACHE.load(key)
+    if kept is None:
+        return None
+    try:
+        return _from_json(kept)
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("ignoring what is kept of a kernel's TTIR under %s: not as it was written (%r)", key, error)
+        return None
+
+
 def _from_json(kept: dict[str, Any]) -> KernelIR:
-    return KernelIR(kept["name"], kept["ttir"], tuple(KernelArg(name, kind) for name, kind in kept["args"]))
+    args = tuple(KernelArg(_text(name), _text(kind)) for name, kind in kept["args"])
+    return KernelIR(_text(kept["name"]), _text(kept["ttir"]), args)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    return value

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import linecache
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import tdist
 from tdist.errors import KernelError
 from tdist.frontend import compile_source, shared
 from tdist.frontend.content import content_of
@@ -165,6 +168,29 @@ print(tests.digest(tests.kernel_of(pathlib.Path({str(tmp_path)!r}), again=True))
     assert done.stdout.strip() == digest(kernel_of(tmp_path, again=True)), done.stderr
 
 
+# In place of the file's `UNUSED` line, what is set from outside; the kernel's text stays as it is in both.
+BESIDE = {
+    "an attribute of a jit function": ("inner.SCALE = {}", "inner.SCALE", ("2", "3")),
+    "the same under another name": ("inner.SCALE = {}", "(inner).SCALE if n else 1", ("2", "3")),
+    "an attribute of a constexpr": ("SCALE.extra = {}", "SCALE.extra", ("2", "3")),
+    "an attribute of a type": ("PT = tl.pointer_type(tl.int32)\nPT.extra = {}", "PT.extra", ("2", "3")),
+    "an attribute of what a type is made of": ("PT = tl.pointer_type(tl.int32)\nPT.const = {}", "PT.const", ("1", "2")),
+    "an address space": ("PT: tl.constexpr = tl.pointer_type(tl.int32, {})", "PT", ("1", "2")),
+    "the order of a function's parameters": ("inner.arg_names = {}", "1", ("['x', 'by']", "['by', 'x']")),
+    "a function's constexpr parameters": ("inner.constexprs = {}", "1", ("[1]", "[]")),
+    "the defaults of what lies under a jit function": ("inner.fn.__defaults__ = {}", "1", ("(2,)", "(3,)")),
+}
+
+
+@pytest.mark.parametrize("beside, read, values", BESIDE.values(), ids=BESIDE)
+def test_what_lies_beside_what_the_kernel_names_makes_another_content(tmp_path, beside, read, values):
+    source = SOURCE.replace("+ step", f"+ step + {read}").replace("def make():", "BESIDE\n\ndef make():")
+    contents = [
+        content(kernel_of(tmp_path, source.replace("BESIDE", beside.format(value)), again=True)) for value in values
+    ]
+    assert None not in contents and len(set(contents)) == 2
+
+
 UNKNOWN = {
     "a Python function": ("inner(offs)", "helpers.asked()"),
     "a function that asks the machine": ("inner(offs)", "is_cuda()"),
@@ -172,15 +198,114 @@ UNKNOWN = {
     "something that prints": ("offs = ", "tl.static_print(n)\n        offs = "),
     "a module under another name": ("offs = ", "h = helpers\n        offs = "),
     "an attribute that is not there": ("helpers.ADDED", "helpers.ABSENT"),
+    "an attribute that a value has not": ("helpers.ADDED", "helpers.ADDED.value.absent"),
+    "an object beside a function": ("def make():", "inner.extra = object()\n\ndef make():"),
+    "a function under a name of Triton's": ("inner(offs)", "helpers.wrapped(offs)"),
+    "a class under a name of Triton's": ("inner(offs)", "helpers.Named(offs)"),
+    "an object under a name of Triton's": ("inner(offs)", "helpers.named(offs)"),
+    "a function that names the kernel": ("    return kernel", "    kernel.repr = lambda _: 'other'\n    return kernel"),
+    "an annotation that is an object": ("SCALE: tl.constexpr", "SCALE: object()"),
 }
+HELPERS = """tl.constexpr(5)
+import functools
+def asked(): return 1
+
+@functools.wraps(tl.abs)
+def wrapped(x, _builder=None): return x
+
+class Named: __module__, __qualname__ = tl.tensor.__module__, tl.tensor.__qualname__
+class _Object: pass
+named = _Object()
+named.__module__, named.__name__, named.__qualname__ = "triton.language.core", "abs", "abs"
+"""
 
 
 @pytest.mark.parametrize("edit", UNKNOWN.values(), ids=UNKNOWN)
 def test_a_kernel_that_reads_what_nobody_knows_has_no_content(tmp_path, edit):
     source = SOURCE.replace(*edit)
     assert source != SOURCE
-    kernel = kernel_of(tmp_path, source, added="tl.constexpr(5)\ndef asked(): return 1")
+    assert content(kernel_of(tmp_path, SOURCE, added=HELPERS)) is not None
+    assert content(kernel_of(tmp_path, source, added=HELPERS)) is None
+
+
+def test_an_attribute_set_on_a_builtin_is_not_known(tmp_path, monkeypatch):
+    from triton.language import core
+
+    kernel = kernel_of(tmp_path)
+    monkeypatch.setattr(core.arange, "extra", 2, raising=False)
     assert content(kernel) is None
+
+
+def test_a_builtin_that_was_replaced_where_it_is_defined_is_not_known(tmp_path, monkeypatch):
+    import triton.language as tl
+
+    kernel, real = kernel_of(tmp_path), tl.arange
+    for module in (tl, tl.core):
+        monkeypatch.setattr(module, "arange", functools.wraps(real)(lambda *args, **kwargs: real(*args, **kwargs)))
+    assert content(kernel) is None
+
+
+UNREADABLE = {
+    "a local of the name of an object that answers no question": (
+        "class Lazy:\n    def __getattr__(self, name): 1 / 0",
+        "Lazy()",
+    ),
+    "a value that prints no more": ("class Lazy(int):\n    def __repr__(self): 1 / 0", "Lazy()"),
+    "a tuple too deep": ("import functools", "functools.reduce(lambda inside, _: (inside,), range(5000), ())"),
+}
+
+
+@pytest.mark.parametrize("before, value", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_looked_at_is_compiled_as_before(folder, made, tmp_path, before, value):
+    source = SOURCE.replace("SCALE: tl.constexpr", f"{before}\noffs = {value}\nSCALE: tl.constexpr")
+    kernel = kernel_of(tmp_path, source)
+    assert content(kernel) is None
+    assert compiled(kernel).ttir.startswith("#loc") and made() == 1
+
+
+@pytest.mark.parametrize("before", ["kernel.repr = lambda _: 'nice'", "kernel.extra = object()"])
+def test_users_objects_in_odd_places_are_no_errors(folder, made, tmp_path, before):
+    source = SOURCE.replace("    return kernel", f"    {before}\n    return kernel")
+    assert compiled(kernel_of(tmp_path, source)).ttir and made() == 1 and not list(folder.iterdir())
+
+
+UPGRADE = """
+import pathlib, sys, time
+import tdist, tdist.language
+from tdist.language import slots
+assert tdist.__file__.startswith({root!r})
+if sys.argv[1:]:
+    time.sleep(0.05)
+    path = pathlib.Path({root!r}) / "tdist" / sys.argv[1]
+    path.write_text(path.read_text() + "# newer")
+sys.path[:0] = [{tests!r}]
+import test_frontend_shared as tests
+kernel = tests.kernel_of(pathlib.Path({root!r}), again=True)
+print(tests.content(kernel) is not None)
+if sys.argv[1:]:
+    raise SystemExit
+tests.content.__globals__["content_of"].__globals__["_our_files"]()[0].touch()
+print(tests.content(kernel) is not None)
+"""
+
+
+def test_files_that_changed_under_a_process_are_not_taken_for_what_it_has_imported(tmp_path):
+    package = Path(str(tdist.__file__)).parent
+    shutil.copytree(package, tmp_path / "tdist", ignore=shutil.ignore_patterns("__pycache__", "platforms"))
+    shutil.copytree(package / "platforms", tmp_path / "tdist/platforms", ignore=shutil.ignore_patterns("__pycache__"))
+    time.sleep(0.05)
+    code = UPGRADE.format(root=str(tmp_path), tests=str(Path(__file__).parent))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*args: str) -> list[str]:
+        command = [sys.executable, "-c", code, *args]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert run() == ["True", "False"]
+    time.sleep(0.05)
+    assert run("language/slots.py") == ["False"]
 
 
 def test_it_is_compiled_each_time_and_not_kept(folder, made, tmp_path):
@@ -213,6 +338,34 @@ def test_a_changed_file_is_a_miss(folder, made, tmp_path, caplog):
     kept.write_bytes(kept.read_bytes().replace(b"arith.muli", b"arith.addi"))
     assert compiled(kernel) == first and made() == 2
     assert "digest" in caplog.text
+
+
+UNFIT = {
+    "not JSON": b"{",
+    "no text": b"\xff\xfe",
+    "too deep": b"[" * 100_000,
+    "nothing": b"null",
+    "a list": b"[]",
+    "a number": b"3",
+    "text": b'"name"',
+    "keys missing": b'{"name": "kernel"}',
+    "other types": b'{"name": 1, "ttir": 2, "args": 3}',
+    "a name that is none": b'{"name": null, "ttir": "module {}", "args": []}',
+    "arguments that are none": b'{"name": "kernel", "ttir": "module {}", "args": [["out"]]}',
+    "an argument's type that is none": b'{"name": "kernel", "ttir": "module {}", "args": [["out", 1]]}',
+}
+
+
+@pytest.mark.parametrize("body", UNFIT.values(), ids=UNFIT)
+def test_what_is_not_a_kernel_is_a_miss_and_is_replaced(folder, made, tmp_path, body):
+    kernel = kernel_of(tmp_path)
+    first = compiled(kernel)
+    (kept,) = folder.glob("*.json")
+    good = kept.read_bytes()
+    kept.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    assert compiled(kernel) == first and made() == 2
+    assert kept.read_bytes() == good
+    assert compiled(kernel) == first and made() == 2
 
 
 def test_without_a_cache_each_compiles_for_itself(folder, made, tmp_path, monkeypatch):
