@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tdist.findings import Finding, Party, make
 from tdist.platforms.sim.barriers import AtBarrier
+from tdist.platforms.sim.detector import RARE
 from tdist.platforms.sim.faults import complete
 from tdist.platforms.sim.memory import LINE_BYTES, Allocation
 from tdist.platforms.sim.race_report import Who, tensor_name
@@ -112,11 +113,20 @@ class Agent:
 
     def _bind(self) -> None:
         if self.clocks is not None and self.engine.detector is not None and self.engine.guard is not None:
-            self.engine.detector.bind(self, self.engine.guard.written)
+            self.engine.detector.bind(self, self.engine.guard.written, lazily=True)
             return
         self.rd = self.rd_cached = self.rd_lanes = self.wr = self.wr_lanes = _no_record
         self.access_word = self.access_atomics = _no_record
         self.polled = one_by_one
+
+    def __getattr__(self, name: str) -> Any:
+        """Recording methods that few agents need are made when they are asked for."""
+        if name not in RARE:
+            raise AttributeError(name)
+        assert self.engine.detector is not None and self.engine.guard is not None
+        made = self.engine.detector.rare(name, self, self.engine.guard.written)
+        setattr(self, name, made)
+        return made
 
     # ---------------------------------------------------------------- messages
 

@@ -59,6 +59,7 @@ _LOOKS: Final = 8
 """So often is a new allocation looked at whether all accesses to it are settled."""
 _WORTH_REBUILDING: Final = 4
 """A shadow is rebuilt to drop that part of its records, or more."""
+RARE: Final = frozenset({"rd_cached", "rd_lanes", "wr_lanes", "polled", "access_atomics"})
 R = TypeVar("R", bound="Record")
 Watch = Callable[..., None]
 """`LineGuard.written`."""
@@ -104,7 +105,7 @@ class Detector:
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
-    def bind(self, agent: Any, watch: Watch | None = None) -> None:
+    def bind(self, agent: Any, watch: Watch | None = None, lazily: bool = False) -> None:
         """Install the recording methods on `agent`, after its clocks started: it has `clocks` and `who`.
 
         Installs `rd, rd_cached, rd_lanes, wr, wr_lanes` as Seam 3 has them; the two stores have a Write effect and
@@ -118,17 +119,27 @@ class Detector:
 
         Args:
             watch: called with each box that is written, signals aside, in an allocation that has `guards`.
+            lazily: without the methods that `RARE` names: the agent makes those by `rare` if it is asked for them.
         """
         self._clocks[agent.clocks.entry] = agent.clocks
-        who = agent.who
-        agent.rd = self._make_rd(agent.clocks, who, cached=False)
-        agent.rd_cached = self._make_rd(agent.clocks, who, cached=True)
-        agent.rd_lanes = self._make_rd_lanes(agent.clocks, who)
-        agent.wr = self._make_wr(agent.clocks, who, watch)
-        agent.wr_lanes = self._make_wr_lanes(agent.clocks, who, watch)
-        agent.access_word = self._make_access_word(agent.clocks, who)
-        agent.polled = self._make_polled(agent.clocks, who)
-        agent.access_atomics = self._make_access_atomics(agent.clocks, who, watch)
+        agent.rd = self._make_rd(agent.clocks, agent.who, cached=False)
+        agent.wr = self._make_wr(agent.clocks, agent.who, watch)
+        agent.access_word = self._make_access_word(agent.clocks, agent.who)
+        for name in () if lazily else RARE:
+            setattr(agent, name, self.rare(name, agent, watch))
+
+    def rare(self, name: str, agent: Any, watch: Watch | None = None) -> Callable[..., Any]:
+        """A method that few agents need, for `agent`."""
+        clocks, who = agent.clocks, agent.who
+        if name == "rd_cached":
+            return self._make_rd(clocks, who, cached=True)
+        if name == "rd_lanes":
+            return self._make_rd_lanes(clocks, who)
+        if name == "wr_lanes":
+            return self._make_wr_lanes(clocks, who, watch)
+        if name == "polled":
+            return self._make_polled(clocks, who)
+        return self._make_access_atomics(clocks, who, watch)
 
     def host_read(
         self, actor: Actor, al: AllocationLike, off: int, rows: int, stride: int, width: int, site: Any

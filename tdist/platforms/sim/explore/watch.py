@@ -219,7 +219,7 @@ class WatchedDetector(Detector):
 
     watch: Watch
 
-    def bind(self, agent: Any, watch: Any = None) -> None:
+    def bind(self, agent: Any, watch: Any = None, lazily: bool = False) -> None:
         super().bind(agent, watch)
         _watch_agent(agent, self.watch)
 
