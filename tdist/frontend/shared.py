@@ -65,7 +65,10 @@ def _load(key: str) -> KernelIR | None:
 
 def _from_json(kept: dict[str, Any]) -> KernelIR:
     args = tuple(KernelArg(_text(name), _text(kind)) for name, kind in kept["args"])
-    return KernelIR(_text(kept["name"]), _text(kept["ttir"]), args)
+    ttir = _text(kept["ttir"])
+    if "tt.func" not in ttir:
+        raise ValueError("no function")
+    return KernelIR(_text(kept["name"]), ttir, args)
 
 
 def _text(value: Any) -> str:

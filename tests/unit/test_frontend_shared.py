@@ -350,9 +350,10 @@ UNFIT = {
     "text": b'"name"',
     "keys missing": b'{"name": "kernel"}',
     "other types": b'{"name": 1, "ttir": 2, "args": 3}',
-    "a name that is none": b'{"name": null, "ttir": "module {}", "args": []}',
-    "arguments that are none": b'{"name": "kernel", "ttir": "module {}", "args": [["out"]]}',
-    "an argument's type that is none": b'{"name": "kernel", "ttir": "module {}", "args": [["out", 1]]}',
+    "no function": b'{"name": "kernel", "ttir": "garbage", "args": [["out", "*i32"], ["n", "i32"]]}',
+    "a name that is none": b'{"name": null, "ttir": "tt.func", "args": []}',
+    "arguments that are none": b'{"name": "kernel", "ttir": "tt.func", "args": [["out"]]}',
+    "an argument's type that is none": b'{"name": "kernel", "ttir": "tt.func", "args": [["out", 1]]}',
 }
 
 
