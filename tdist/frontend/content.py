@@ -252,7 +252,8 @@ def _is_of_a_package(fn: Any) -> bool:
     """Whether a function and all that it wraps are of Triton's code or of ours, wherever they have been put."""
     import triton
 
-    roots = tuple(f"{Path(file).parent}{os.sep}" for file in (str(triton.__file__), str(Path(__file__).parent)))
+    packages = (Path(str(triton.__file__)).parent, Path(__file__).parent.parent)
+    roots = tuple(f"{package}{os.sep}" for package in packages)
     while fn is not None:
         if not fn.__code__.co_filename.startswith(roots):
             return False
