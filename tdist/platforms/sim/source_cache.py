@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tdist.private_cache import PrivateCache
 
@@ -45,7 +46,15 @@ def _encode(made: Generated) -> dict:
     return {"source": made.source, "tiers": tiers, "notes": stats.notes, **numbers}
 
 
-def _decode(data: dict) -> Generated:
+def _decode(data: Any) -> Generated | None:
+    """None where the file, though it passes all checks, holds something else than what `_encode` makes."""
+    try:
+        return _source_of(data)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _source_of(data: Any) -> Generated:
     tiers = {(file, line, op, tier): count for file, line, op, tier, count in data["tiers"]}
     stats = Stats(tiers, data["fused_loops"], data["views"], data["cached"], data["notes"])
     return Generated(data["source"], stats)
