@@ -37,7 +37,6 @@ def main() -> None:
     status = None
     if os.getppid() == int(parent):  # else it died before the line above
         tool = _start(argv, limits, int(status_fd))
-        _tell(int(status_fd), f"tool {tool}")
         status = _wait(tool)
         _kill_all(tool)
     if os.getppid() != int(parent):
@@ -74,6 +73,7 @@ def _start(argv: list[str], limits: str, status_fd: int) -> int:
 def _become(argv: list[str], limits: str, status_fd: int) -> None:
     os.setpgid(0, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _tell(status_fd, f"tool {os.getpid()}")  # told here: the tool may kill its supervisor before that gets round to it
     for limit in limits.split(","):
         name, _, most = limit.partition("=")
         kind = getattr(resource, name)
