@@ -52,7 +52,10 @@ def record_job(operator: Operator, spec: RunSpec) -> Recording:
             break
     assert made is not None
     if made.read_by_hosts:
-        raise NotRecordable(f"a host reads device memory at {made.read_by_hosts}, and may go on by what it reads")
+        raise NotRecordable(
+            f"hosts cannot be left out: one reads device memory at {made.read_by_hosts} and may raise or return by what "
+            "it reads; return the device tensors and leave the reading to the harness"
+        )
     return made
 
 

@@ -408,21 +408,11 @@ class Detector:
                 if suspect:
                     check(r, writes, ac, known, known, who, site)
             if writes:
-                write, table = (entry, ac.counter, site, who, in_order), r.aw
-                if table is None:
-                    r.aw = write
-                elif type(table) is dict:
-                    table[entry] = write
-                else:
-                    r.aw = noted(table, write)
-                return
-            read, table = (entry, ac.counter, site, who), r.rd
-            if table is None:
-                r.rd = read
-            elif type(table) is dict:
-                table[entry] = read
+                write = (entry, ac.counter, site, who, in_order)
+                r.aw = write if r.aw is None else noted(r.aw, write)
             else:
-                r.rd = noted(table, read)
+                read = (entry, ac.counter, site, who)
+                r.rd = read if r.rd is None else noted(r.rd, read)
 
         return access_word
 
@@ -445,13 +435,7 @@ class Detector:
                 found.append(r)
             read = (entry, ac.counter, site, who)
             for r in found:
-                table = r.rd
-                if table is None:
-                    r.rd = read
-                elif type(table) is dict:
-                    table[entry] = read
-                else:
-                    r.rd = noted(table, read)
+                r.rd = noted(r.rd, read)
             return True
 
         return polled
