@@ -53,8 +53,8 @@ def record_job(operator: Operator, spec: RunSpec) -> Recording:
     assert made is not None
     if made.read_by_hosts:
         raise NotRecordable(
-            f"hosts cannot be left out: one reads device memory at {made.read_by_hosts} and may raise or return by what "
-            "it reads; return the device tensors and leave the reading to the harness"
+            f"hosts cannot be left out: one reads device memory at {made.read_by_hosts} and may raise or return by "
+            "what it reads; return the device tensors and leave the reading to the harness"
         )
     return made
 
